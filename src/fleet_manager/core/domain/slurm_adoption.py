@@ -1,0 +1,369 @@
+"""What an adoption decides: refuse or go on, create or rebuild or leave, is this the build, is it the whole machine.
+
+Each function takes what was read and returns a decision or a `Refusal`; the activities read, ask here, and write.
+Nothing here does I/O or reads a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from fleet_manager.core.domain.refusal import Refusal
+from fleet_manager.core.domain.server import Server, is_settled, rebuild_refusal
+from fleet_manager.core.domain.slurm_cluster import Partition, Reservation
+from fleet_manager.core.domain.slurm_holds import Hold, HoldKind, Ownership, ReasonClass, classify, short_id
+from fleet_manager.core.domain.slurm_job import SlurmJob
+from fleet_manager.core.domain.slurm_node import Gres, NodeBase, NodeFlag, SlurmNode, parse_gres
+from fleet_manager.core.domain.slurm_projection import Build
+
+RESERVATION_FLAGS = ("MAINT", "IGNORE_JOBS")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What an adoption sees before it touches anything."""
+
+    device_id: str
+    device: str
+    node_name: str
+    hypervisor: str | None
+    node: SlurmNode | None
+    """None: SLURM answered and has no such node. An unreadable SLURM never gets here."""
+    jobs: tuple[SlurmJob, ...]
+    """Jobs that still have the node."""
+    servers: tuple[Server, ...]
+    """By the device's tag, and the one that the hub names."""
+    holds: tuple[Hold, ...]
+    ownership: Ownership
+    reservations: tuple[Reservation, ...]
+    now: datetime
+
+
+def survey(seen: Seen, *, claim_id: str, force_rebuild: bool) -> Refusal | None:
+    """Return why the adoption must not begin, or None. Called again right after the gate is up.
+
+    Args:
+        seen: the present facts.
+        claim_id: the adoption's own id: its gate, and its reservation, are no obstacle.
+        force_rebuild: whether slurmctld's own drains are to be built away.
+    """
+    return (
+        _ambiguous(seen)
+        or _node_state(seen)
+        or _in_use(seen)
+        or _held(seen, claim_id, force_rebuild=force_rebuild)
+        or _reserved(seen)
+        or _machine(seen)
+    )
+
+
+def _ambiguous(seen: Seen) -> Refusal | None:
+    if len(seen.servers) > 1:
+        ids = " and ".join(sorted(server.id for server in seen.servers))
+        return Refusal(
+            code="DuplicateServers",
+            why=f"Device {seen.device} has {len(seen.servers)} servers in Nova: {ids}.",
+            way_out="Find out which one is the machine and delete the other by hand; we never choose one to delete.",
+        )
+    if seen.node is not None and seen.node.name != seen.node_name:
+        return Refusal(
+            code="AmbiguousNode",
+            why=f"SLURM has the node as {seen.node.name}, the hub as {seen.node_name}; SLURM tells cases apart.",
+            way_out=f"Set the device's slurm_node to {seen.node.name} in the hub.",
+        )
+    return None
+
+
+def _node_state(seen: Seen) -> Refusal | None:
+    node = seen.node
+    if node is None:
+        return None
+    if not node.state.understood:
+        return Refusal(
+            code="NodeStateUnknown",
+            why=f"Node {node.name} is in state {node.state}, which we do not understand.",
+            way_out="Look at it with `scontrol show node` and adopt it once it is in a known state.",
+        )
+    if node.state.rebooting:
+        return Refusal(
+            code="NodeRebooting",
+            why=f"Node {node.name} is rebooting ({node.state}).",
+            way_out="Adopt it again once it is back.",
+        )
+    return None
+
+
+def _in_use(seen: Seen) -> Refusal | None:
+    if seen.jobs:
+        ids = ", ".join(str(job.id) for job in seen.jobs[:10])
+        return Refusal(
+            code="NodeInUse",
+            why=f"Node {seen.node_name} is in use: {len(seen.jobs)} job(s) on it ({ids}).",
+            way_out=f"Drain it first: fleet-manager drain {seen.node_name} --reason ...",
+        )
+    if seen.node is not None and seen.node.state.busy:
+        return Refusal(
+            code="NodeInUse",
+            why=f"Node {seen.node_name} is in use: its state is {seen.node.state}.",
+            way_out=f"Drain it first: fleet-manager drain {seen.node_name} --reason ...",
+        )
+    return None
+
+
+def _held(seen: Seen, claim_id: str, *, force_rebuild: bool) -> Refusal | None:
+    others = [hold for hold in seen.holds if hold.kind is HoldKind.DRAIN and hold.id != claim_id]
+    if others:
+        who = "; ".join(f"{hold.owner} since {hold.since:%Y-%m-%d %H:%M} UTC: {hold.why}" for hold in others)
+        return Refusal(
+            code="NodeHeld",
+            why=f"Node {seen.node_name} is held by {who}.",
+            way_out=f"Ask the owner, or resume the hold: fleet-manager resume {seen.node_name} --hold {others[0].id}",
+        )
+    if seen.node is None:
+        return None
+    whose = classify(seen.node.hold_reason, seen.node.reason_set_by, seen.ownership)
+    if whose is ReasonClass.FOREIGN:
+        by = seen.node.reason_set_by or "somebody"
+        return Refusal(
+            code="NodeHeld",
+            why=f"Node {seen.node_name} is drained by {by}: {seen.node.reason or '(no reason given)'}.",
+            way_out="Ask them to resume it in SLURM; we never clear a drain that is not ours.",
+        )
+    if whose is ReasonClass.SYSTEM and not force_rebuild and seen.servers:
+        return Refusal(
+            code="NodeDrainedBySlurm",
+            why=f"slurmctld drained node {seen.node_name} itself: {seen.node.reason}.",
+            way_out="If a new build is the cure, adopt it with force_rebuild=true; else mend it and resume it.",
+        )
+    return None
+
+
+def _reserved(seen: Seen) -> Refusal | None:
+    own = reservation_name(seen.node_name)
+    for reservation in seen.reservations:
+        if reservation.name == own or not reservation.covers(seen.node_name, seen.now):
+            continue
+        who = ", ".join(reservation.users or reservation.accounts) or "nobody named"
+        return Refusal(
+            code="NodeReserved",
+            why=f"Node {seen.node_name} is in reservation {reservation.name} (users: {who}).",
+            way_out="Ask its owner to end it or to take the node out; a second one on top breaks theirs.",
+        )
+    return None
+
+
+def _machine(seen: Seen) -> Refusal | None:
+    if not seen.hypervisor:
+        return Refusal(
+            code="DeviceWithoutHypervisor",
+            why=f"Device {seen.device} has no hypervisor_hostname in the hub, so a server could land on any machine.",
+            way_out="Set the device's hypervisor_hostname to the name that `openstack hypervisor list` shows for it.",
+        )
+    for server in seen.servers:
+        if server.hypervisor_hostname and server.hypervisor_hostname != seen.hypervisor:
+            return landed_elsewhere(seen.device, server.id, seen.hypervisor, server.hypervisor_hostname)
+    return None
+
+
+def landed_elsewhere(device: str, server_id: str, wanted: str, found: str | None) -> Refusal:
+    """Return the refusal of a server that is not on the device's own machine."""
+    return Refusal(
+        code="LandedElsewhere",
+        why=f"Server {server_id} of device {device} is on {found or 'a machine that this credential cannot see'}, "
+        f"not on {wanted}.",
+        way_out="Correct the device's hypervisor_hostname, or delete that server, then adopt again.",
+    )
+
+
+class Way(StrEnum):
+    """How a device gets its build."""
+
+    CREATE = "create"
+    REBUILD = "rebuild"
+    LEAVE = "leave"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What the configuration asks for, resolved to Nova's own names."""
+
+    image_id: str
+    image: str
+    flavor: str
+    user_data_sha256: str
+
+
+@dataclass(frozen=True)
+class BuildPlan:
+    """How to get there, and why in words."""
+
+    way: Way
+    why: str
+
+
+def plan_build(wanted: Wanted, server: Server | None, build_id: str, *, force_rebuild: bool) -> BuildPlan | Refusal:
+    """Decide between create, rebuild, leave and refuse.
+
+    A server that carries BUILD_ID already is what an earlier try of this same adoption made: it is left, force or not.
+    """
+    if server is None:
+        return BuildPlan(Way.CREATE, "the device has no server")
+    if server.build_id == build_id:
+        return BuildPlan(Way.LEAVE, "an earlier try of this adoption has made this build")
+    if server.flavor_name != wanted.flavor:
+        return Refusal(
+            code="RecreateNeeded",
+            why=f"Server {server.id} has flavor {server.flavor_name}, the configuration asks for {wanted.flavor}; "
+            "a rebuild cannot change the flavor.",
+            way_out="Recreate needed: release the device (its server is deleted), then adopt it again.",
+        )
+    differs = _differences(wanted, server)
+    if not differs and not force_rebuild and is_settled(server) and server.status == "ACTIVE" and server.build_id:
+        return BuildPlan(Way.LEAVE, "image, flavor and user-data match already")
+    refusal = rebuild_refusal(server)
+    if refusal:
+        return Refusal(
+            code="RebuildRefused",
+            why=f"Server {server.id} cannot be rebuilt: {refusal}.",
+            way_out="Mend that, or release the device and adopt it anew.",
+        )
+    return BuildPlan(
+        Way.REBUILD, "; ".join(differs) or ("forced" if force_rebuild else f"the server is {server.status}")
+    )
+
+
+def _differences(wanted: Wanted, server: Server) -> list[str]:
+    found: list[str] = []
+    if server.image_id != wanted.image_id:
+        found.append(f"image {server.image_id} becomes {wanted.image} ({wanted.image_id})")
+    if server.known_user_data_sha256 != wanted.user_data_sha256:
+        found.append("the user-data differs")
+    if not server.build_id:
+        found.append("the server carries no build id of ours")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expectation:
+    """The whole machine, as the configuration and the flavor promise it."""
+
+    build: Build
+    gres: str
+    features: tuple[str, ...]
+    flavor_vcpus: int
+    flavor_ram_mib: int
+    reserved_cpus: int = 0
+    """CPUs of the flavor that the node may keep for itself."""
+    reserved_memory_mib: int = 0
+
+
+def registered(node: SlurmNode, build: Build) -> bool:
+    """Say whether this build has registered: what it says of itself, a slurmd that answers, a state we know."""
+    settled = node.state.understood and node.state.base not in (NodeBase.UNKNOWN, NodeBase.FUTURE)
+    return settled and node.state.responding and build.proven_by(node)
+
+
+def why_not_registered(node: SlurmNode | None, name: str, build: Build) -> str:
+    """Return in words what a wait for the registration sees."""
+    if node is None:
+        return f"SLURM has no node {name} yet"
+    if not build.proven_by(node):
+        seen = f"instance_id {node.instance_id or '(none)'}, extra {node.extra or '(none)'}"
+        return (
+            f"{name} is there, but not from this build: {seen}; expected {build.server_id}, fm_build={build.build_id}"
+        )
+    if not node.state.responding:
+        return f"{name} registered from this build, its slurmd does not answer ({node.state})"
+    return f"{name} is {node.state}"
+
+
+def refuse_machine(node: SlurmNode, expected: Expectation) -> Refusal | None:
+    """Return why this machine is not the whole one that was promised, or None (the gate on GRES, CPUs and memory)."""
+    short = [*_short_gres(node, expected.gres), *_short_size(node, expected)]
+    if NodeFlag.INVALID_REG in node.state.flags:
+        short.append(f"slurmctld refuses its registration: {node.reason or 'no reason given'}")
+    if not short:
+        return None
+    return Refusal(
+        code="IncompleteMachine",
+        why=f"Node {node.name} registered with less than promised: {'; '.join(short)}.",
+        way_out="Repair the machine (or correct the configuration), then adopt it again with force_rebuild=true.",
+    )
+
+
+def _short_gres(node: SlurmNode, wanted: str) -> list[str]:
+    have = parse_gres(node.gres)
+    short: list[str] = []
+    for want in parse_gres(wanted):
+        count = sum(gres.count for gres in have if _same_kind(gres, want))
+        if count < want.count:
+            name = "GPUs" if want.name == "gpu" else want.name
+            kind = f" of type {want.type}" if want.type else ""
+            short.append(f"{count} of {want.count} {name}{kind}")
+    return short
+
+
+def _same_kind(have: Gres, want: Gres) -> bool:
+    return have.name == want.name and (want.type is None or have.type == want.type)
+
+
+def _short_size(node: SlurmNode, expected: Expectation) -> list[str]:
+    short: list[str] = []
+    cpus = expected.flavor_vcpus - expected.reserved_cpus
+    memory = expected.flavor_ram_mib - expected.reserved_memory_mib
+    if node.cpus < cpus:
+        short.append(f"{node.cpus} of {cpus} CPUs")
+    if node.memory_mib < memory:
+        short.append(f"{node.memory_mib} of {memory} MiB of memory")
+    return short
+
+
+def missing_features(node: SlurmNode, wanted: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the features to set when they differ from the configuration's, else None. Order does not matter.
+
+    None wanted means that the configuration says nothing of features, not that there must be none.
+    """
+    same = set(node.features) == set(wanted) and set(node.active_features) == set(wanted)
+    return None if same or not wanted else tuple(wanted)
+
+
+def reservation_name(node: str) -> str:
+    """Return the name of the one reservation that we ever make for a node."""
+    return f"fm_{node}"
+
+
+def reservation_problem(reservation: Reservation | None, node: str, user: str, now: datetime) -> str:
+    """Return why this reservation does not keep users' jobs off the node, "" when it does."""
+    name = reservation_name(node)
+    if reservation is None:
+        return f"there is no reservation {name}"
+    if reservation.nodes != (node,):
+        return f"reservation {name} is of {', '.join(reservation.nodes) or 'no node'}, not of {node} alone"
+    if "MAINT" not in reservation.flags:
+        return f"reservation {name} lacks the flag MAINT"
+    if reservation.users != (user,):
+        return f"reservation {name} lets in {', '.join(reservation.users) or 'nobody'}, not {user} alone"
+    if not reservation.active(now):
+        return f"reservation {name} is not active now"
+    return ""
+
+
+def partition_problem(partitions: Sequence[Partition], name: str, node: str) -> str:
+    """Return why a burn-in in that partition cannot run on the node, "" when it can."""
+    partition = next((one for one in partitions if one.name == name), None)
+    if partition is None:
+        known = ", ".join(one.name for one in partitions) or "none"
+        return f"partition {name} does not exist (there are: {known}); set FLEET_SLURM__BURN_IN_PARTITION"
+    if partition.state != "UP":
+        return f"partition {name} is {partition.state}"
+    if node not in partition.nodes:
+        return f"node {node} is not in partition {name}; set FLEET_SLURM__BURN_IN_PARTITION or the role's features"
+    return ""
+
+
+def known_ids(holds: Sequence[Hold], ended: Sequence[str]) -> frozenset[str]:
+    """Return the short ids that make a reason ours: of live holds, and of ended ones whose text may still stand."""
+    return frozenset({hold.short_id for hold in holds} | {short_id(one) for one in ended})

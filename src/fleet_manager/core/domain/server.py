@@ -21,7 +21,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from types import MappingProxyType
 
 TAG_MAX = 60
 """Characters Nova keeps of a tag (objects/fields: MAX_TAG_LENGTH)."""
@@ -125,7 +124,7 @@ class Server:
     flavor_vcpus: int = 0
     flavor_ram_mib: int = 0
     tags: frozenset[str] = frozenset()
-    metadata: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    metadata: Mapping[str, str] = field(default_factory=dict)
     hypervisor_hostname: str | None = None
     host: str | None = None
     user_data_sha256: str | None = None

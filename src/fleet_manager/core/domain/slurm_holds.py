@@ -239,3 +239,10 @@ def classify(reason: str | None, set_by: str, ownership: Ownership) -> ReasonCla
 def live(holds: tuple[Hold, ...], now: datetime) -> tuple[Hold, ...]:
     """Return the holds that have not expired."""
     return tuple(hold for hold in holds if hold.expires is None or hold.expires > now)
+
+
+def gate_why_left(holds: tuple[Hold, ...], gate_id: str, why: str) -> tuple[Hold, ...]:
+    """Return the holds with that gate turned into what it leaves when there is no pass: a verdict's hold, with WHY."""
+    return tuple(
+        hold.model_copy(update={"kind": HoldKind.VERDICT, "why": why}) if hold.id == gate_id else hold for hold in holds
+    )

@@ -20,7 +20,7 @@ DeviceRef = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._
 
 
 class Contract(BaseModel):
-    """A payload of a workflow: frozen; unknown fields are refused, so that a typo in the UI is not taken for consent."""
+    """What a person or a caller hands in: frozen; unknown fields are refused, so that a typo is no consent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -110,10 +110,11 @@ class ClaimAnswer(Payload):
 
 
 class ClaimEnd(Contract):
-    """Give the claim back; what the holder leaves of its gate stays as a hold with this why."""
+    """Give the claim back. A gate that is still up stays as a hold with this why, unless nothing was built yet."""
 
     claim_id: HoldId
     why: Words = "the operation ended without a verdict"
+    keep_gate: bool = True
 
 
 class OpenGate(Contract):

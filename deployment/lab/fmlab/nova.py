@@ -24,6 +24,7 @@ from pathlib import Path
 from fmlab import nova_parts as parts
 from fmlab import nova_seed
 from fmlab.cache import file_lock
+from fmlab.nova_api import NovaApi
 from fmlab.procs import Daemons, LabError, Say, Steps
 
 _START_S = 120.0
@@ -70,6 +71,10 @@ class NovaCloud:
             hosts=_hosts(state),
             events=layout.events,
         )
+
+    def api(self, cloud: str) -> NovaApi:
+        """Return raw access as one of the clouds of clouds.yaml; close it after use."""
+        return NovaApi(self.clouds_yaml, cloud)
 
 
 def nova_up(folder: Path, *, hosts: tuple[str, ...] = ("node1", "node2"), say: Say = print) -> NovaCloud:

@@ -51,10 +51,9 @@ def seed(folder: Path, venv: Path, start: Start, stop: Stop, say: Say) -> Path:
         final.chmod(0o700)
         shutil.rmtree(work)
 
-    sources = sorted(
-        p for d in ("py", "etc") for p in (parts.NOVA / d).rglob("*") if p.suffix in (".py", ".in", ".txt")
-    )
-    key = key_of(parts.LOCK, parts.python_key(), Path(__file__), *sources)
+    made_by = [Path(__file__), parts.NOVA / "py" / "seed.py", parts.NOVA / "py" / "neutron_schema.py"]
+    configs = sorted((parts.NOVA / "etc").glob("*.in"))
+    key = key_of(parts.LOCK, parts.python_key(), *made_by, *configs)
     return locked_build("nova-seed", key, build, say=say)
 
 

@@ -90,7 +90,7 @@ def main():
     app = deploy.loadapp('config:' + os.environ['FM_NOVA_PASTE'], name='osapi_compute')
     from cheroot import wsgi
     srv = wsgi.Server(('127.0.0.1', port), app, numthreads=threads, max=threads,
-                      request_queue_size=512, server_name='nova-allinone')
+                      request_queue_size=512, server_name='nova-allinone', shutdown_timeout=1)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *a: stop.set())
     signal.signal(signal.SIGINT, lambda *a: stop.set())

@@ -4,7 +4,9 @@ Pure: the client fills `Server`, everything here only looks at it. It must not h
 text of Nova's that was not cut. The rules come from `nova-api.md` 2 and 5, seen on Nova 34:
 
 - BUILD with task_state None is normal between two steps, so it is never "done";
-- a server that was deleted while it was built shows ACTIVE with task_state None for a moment, but was never launched;
+- one reading is not enough for Done: a server deleted while it was built shows ACTIVE, no task, launched and running
+  for a moment before it is DELETED, and one rebuilt from SHUTOFF may show ACTIVE before it stops. Callers believe a
+  Done when the next reading, a poll later, says it again;
 - gone is 404 or DELETED, nothing else;
 - a rebuild keeps id, created, host and flavor; image, metadata and launched_at change. Its marker is the metadata
   (`fm_build`), which Nova writes in the same transaction as the image, so a marker that is there proves that the
@@ -112,7 +114,7 @@ class Server:
         host: the compute service's host, likewise.
         user_data_sha256: of the decoded user-data, only when the cloud shows user-data (operators); never the data.
         fault_message: cut and with long unbroken runs taken out.
-        launched_at: end of the last build or rebuild; None when it never ran.
+        launched_at: end of the last build or rebuild; None when it never ran, and such a server cannot be rebuilt.
     """
 
     id: str
@@ -157,7 +159,10 @@ class Building:
 
 @dataclass(frozen=True)
 class Done:
-    """The build is there: expected status, no task, the wanted image and marker, on the wanted machine."""
+    """The build is there: expected status, no task, the wanted image and marker, on the wanted machine.
+
+    To be believed when two readings in a row say so (see the module).
+    """
 
 
 @dataclass(frozen=True)
@@ -299,9 +304,6 @@ def build_state(
 def _ended(server: Server, hypervisor_hostname: str | None) -> BuildState:
     if server.status not in (ServerStatus.ACTIVE, ServerStatus.SHUTOFF):
         return Failed(f"the server is {server.status}, which no build leaves behind")
-    if server.launched_at is None:
-        # Deleted while it was built: ACTIVE for a moment, and it never ran.
-        return Building(f"{server.status}, not launched")
     if hypervisor_hostname is not None and server.hypervisor_hostname != hypervisor_hostname:
         return Elsewhere(hypervisor_hostname, server.hypervisor_hostname)
     return Done() if server.status is ServerStatus.ACTIVE else Stopped()
@@ -328,6 +330,8 @@ def rebuild_refusal(server: Server) -> str | None:
         return "it is deleted or being deleted"
     if not is_settled(server):
         return f"Nova is busy with it ({_phase(server)})"
+    if server.launched_at is None:
+        return "it never ran, which Nova does not rebuild (409): delete it and create it anew"
     if server.status not in (ServerStatus.ACTIVE, ServerStatus.SHUTOFF, ServerStatus.ERROR):
         return f"it is {server.status}; a rebuild is taken from ACTIVE, SHUTOFF or ERROR only"
     return None

@@ -88,8 +88,12 @@ _FORBIDDEN: tuple[tuple[str, Callable[[re.Match[str]], Build]], ...] = (
 _CONFLICT: tuple[tuple[str, Callable[[re.Match[str]], Build]], ...] = (
     (r"Instance [0-9a-f-]{1,64} is locked", lambda _: (Conflict, "the server is locked")),
     (
-        r"Cannot '([\w-]{1,40})' instance [0-9a-f-]{1,64} while it is in (task_state|vm_state) ([\w-]{1,40})",
+        r"Cannot '([\w -]{1,40})' instance [0-9a-f-]{1,64} while it is in (task_state|vm_state) ([\w-]{1,40})",
         lambda m: (Conflict, f"no {m[1]} while the server is in {m[2]} {m[3]}"),
+    ),
+    (
+        r"Instance [0-9a-f-]{1,64} is in an invalid state for '([\w -]{1,40})'",
+        lambda m: (Conflict, f"no {m[1]} of a server that never ran"),
     ),
     (r"Port [0-9a-f-]{1,64} is still in use", lambda _: (Conflict, "the port is in use")),
 )
@@ -134,10 +138,15 @@ def _kind(reply: Reply, request: Request) -> Build:
 
 
 def _not_found(reply: Reply, request: Request) -> Build:
-    """Read a 404, which is proof that something is gone, only from the service itself: it stamps its request id."""
-    if not reply.request_id:
-        return Unavailable, "a 404 without a request id comes from a proxy and proves nothing"
-    if request.service == "compute" and request.path.startswith("/servers/"):
+    """Read a 404, which is proof that something is gone, only from the handler itself: it says `itemNotFound`.
+
+    A proxy that lost its backend, or a wrong path below the right Nova, answers 404 too and proves nothing.
+    """
+    if request.service != "compute":
+        return NotFound, "it is not there"
+    if not reply.content.lstrip().startswith(b'{"itemNotFound"'):
+        return Unavailable, "a 404 that no Nova handler gave; is the endpoint right?"
+    if request.path.startswith("/servers/"):
         return ServerNotFound, f"no server {request.path.split('/')[2]}"
     return NotFound, "it is not there"
 

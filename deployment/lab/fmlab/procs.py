@@ -16,8 +16,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -210,6 +210,28 @@ class Daemons:
             return "" if self.alive(name) else f"{name} ended"
 
         wait_for(fact, seconds, what, log=self.log(name), hopeless=gone)
+
+
+@contextmanager
+def guarded(command: Sequence[str | Path], *, env: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Run a clean-up command at the end of the block, even when this very process is killed in it.
+
+    A shell of its own session waits for the end of a pipe that only we hold open; the kernel closes it whatever
+    becomes of us. What the command prints is lost; it must do no harm when there is nothing left to clean.
+    """
+    guard = subprocess.Popen(
+        ["/bin/sh", "-c", 'cat && exec "$@"', "guard", *map(str, command)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=None if env is None else dict(env),
+        cwd="/",
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        guard.communicate()
 
 
 def wait_for(

@@ -71,15 +71,14 @@ def slurm_up(
             raise LabError(f"{folder} holds a cluster of {before.suite}, not {suite}: take another folder, or purge it")
         if before is not None and before.plan == plan and _runs_whole(before):
             return before
-        if before is not None:
-            _stop(before)
+        _stop(folder)
         site = _site(folder, plan, before, say)
         site.save()
         try:
             write_files(site)
             Starter(site, say).start()
         except BaseException:
-            _stop(site)
+            _stop(folder)
             raise
         return site
 
@@ -92,12 +91,11 @@ def slurm_down(dir: Path, purge: bool = False) -> None:
         purge: remove the folder as well.
     """
     folder = dir.resolve()
-    if not folder.exists():
+    if not folder.exists():  # somebody removed it: its processes can still be told by their SLURM_CONF
+        _stop(folder)
         return
     with file_lock(folder / ".lock", what=f"the cluster in {folder}"):
-        site = SlurmSite.load(folder)
-        if site is not None:
-            _stop(site)
+        _stop(folder)
         if purge:
             shutil.rmtree(folder)
 
@@ -132,17 +130,18 @@ def _site(folder: Path, plan: Plan, before: SlurmSite | None, say: Say) -> Slurm
     )
 
 
-def _stop(site: SlurmSite) -> None:
+def _stop(folder: Path) -> None:
     """Stop from the nodes to the database, so that each can still tell the next; then what nobody wrote down."""
-    daemons = Daemons(site.dir)
+    daemons = Daemons(folder)
+    places = Places(folder, prefix=Path())
     daemons.stop(*(name for name in daemons.names() if name.startswith("slurmd-")))
-    stop_processes(programs_of(site.places, SLURMDS))
-    kill_jobs(site.places)
+    stop_processes(programs_of(places, SLURMDS))
+    kill_jobs(places)
     daemons.stop("slurmrestd", "slurmctld", patience_s=20)
     daemons.stop("slurmdbd")
     daemons.stop("mariadbd", "munged", patience_s=20)
-    stop_processes(programs_of(site.places, SERVERS))
-    shutil.rmtree(site.places.public, ignore_errors=True)
+    stop_processes(programs_of(places, SERVERS))
+    shutil.rmtree(places.public, ignore_errors=True)
 
 
 def _arguments() -> argparse.ArgumentParser:

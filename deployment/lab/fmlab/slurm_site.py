@@ -10,10 +10,12 @@ import hashlib
 import hmac
 import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -55,6 +57,21 @@ class SlurmSite:
 
     @property
     def strict(self) -> bool:
+        """Whether a node is held to what it has (no `config_overrides`).
+
+        Seen alike on 26.05.5 and 24.11.5, on a machine of 2 CPUs and 24105 MB:
+
+        - dynamic, `--conf "CPUs=2 RealMemory=900000"`: refused. State UNKNOWN+DRAIN+INVALID_REG+DYNAMIC_NORM, reason
+          "Low RealMemory (reported:24105 < 100.00% of configured:900000)": slurmctld's own reason *replaces* the one it
+          was born with. REST shows the configured memory, not the real one.
+        - dynamic, `--conf "CPUs=16 RealMemory=1000"`: **accepted as 16 CPUs**, IDLE. A dynamic slurmd reports the CPUs
+          (and sockets, cores) of its `--conf`; that they are not there is one error line in its own log.
+        - dynamic, a `--conf` without CPUs and RealMemory: reports what it has, 2 CPUs and 24105 MB. So a gate on CPUs
+          can fail, and means something, only for user-data that does not state them; or when they state too few.
+        - dynamic, 7 GPUs of `Gres=gpu:h100:8` (`conf_with_gpus`): refused in both profiles, reason "gres/gpu count
+          reported lower than configured (7 < 8)", and gres reads gpu:h100:7.
+        - in slurm.conf, CPUs=16: refused, "Low socket*core*thread count, Low CPUs"; too much memory as above.
+        """
         return self.plan.strict
 
     @property
@@ -112,8 +129,13 @@ class SlurmSite:
         signed = b".".join(_base64url(json.dumps(part).encode()) for part in ({"alg": "HS256", "typ": "JWT"}, claims))
         return (signed + b"." + _base64url(hmac.digest(key, signed, hashlib.sha256))).decode()
 
-    def run(self, *argv: str, check: bool = True, stdin: str = "") -> str:
+    def run(self, *argv: str, check: bool = True, env: Mapping[str, str] | None = None) -> str:
         """Run a command of SLURM (scontrol, sinfo, sacctmgr ...) as root and return what it printed.
+
+        Args:
+            argv: the command and its arguments.
+            check: whether a failure raises.
+            env: variables beside SLURM_CONF.
 
         Raises:
             LabError: it failed and `check` is set; the text is what it said.
@@ -121,15 +143,15 @@ class SlurmSite:
         program = next((p for p in (self.bin / argv[0], self.sbin / argv[0]) if p.exists()), Path(argv[0]))
         done = subprocess.run(
             [program, *argv[1:]],
-            env=self.process_env,
-            input=stdin,
+            env={**self.process_env, **(env or {})},
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=120,
             cwd="/",
         )
         if check and done.returncode:
-            raise LabError(f"{' '.join(argv)} failed ({done.returncode}): {(done.stderr or done.stdout).strip()}")
+            raise LabError(f"{shlex.join(argv)} failed ({done.returncode}): {(done.stderr or done.stdout).strip()}")
         return done.stdout
 
     def environment(self) -> dict[str, str]:

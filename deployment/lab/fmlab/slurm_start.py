@@ -235,12 +235,15 @@ class Starter:
         )
 
     def _registered(self) -> set[str]:
-        """List the nodes whose slurmd has registered since this start and answers."""
+        """List the nodes whose slurmd answers and is of this start (a kept state shows the last one's as idle)."""
         found = set()
-        for line in self.site.run("sinfo", "-h", "-N", "-o", "%N %T").splitlines():
-            name, state = line.split()
-            if not state.endswith("*") and state != "unknown":
-                found.add(name)
+        said = self.site.run("scontrol", "-o", "show", "nodes", env={"SLURM_TIME_FORMAT": "%s"})
+        for line in said.splitlines():
+            facts = dict(fact.split("=", 1) for fact in line.split() if "=" in fact)
+            started = facts.get("SlurmdStartTime", "")
+            silent = re.search(r"\*|NOT_RESPONDING|UNKNOWN", facts.get("State", "UNKNOWN"))
+            if not silent and started.isdigit() and int(started) >= int(self.began):
+                found.add(facts["NodeName"])
         return found
 
     def _accounts(self) -> None:

@@ -33,6 +33,14 @@ class SlurmctldUnavailable(Unavailable):
     """slurmctld (or slurmdbd) did not answer slurmrestd; seen 9 to 20 s after the call."""
 
 
+class SlurmctldTimeout(SlurmctldUnavailable, UnavailableTimeout):
+    """slurmctld got the call and did not answer in time: a write may be carried out later."""
+
+
+class AnswerLost(UnavailableTimeout):
+    """A write went out and the connection broke before its answer: it may have been carried out."""
+
+
 class UnreadableAnswer(Unavailable):
     """An answer without its payload, or with one that does not fit: never read as empty, never as gone."""
 

@@ -106,6 +106,8 @@ class Capabilities:
     requeue: bool
     conf: bool
     new_node: bool
+    cancel_tells: bool
+    """Whether a cancel's answer tells the job's fate (from v0.0.42)."""
     job_records: bool
     """Whether slurmdbd answers through this slurmrestd (`/slurmdb/` paths)."""
     sound_304: bool
@@ -189,7 +191,7 @@ class SlurmClient(NodeReader, Protocol):
         Raises:
             SubmitRefused: slurmctld did not take it.
             SubmitUnknown: no answer: a job may exist; look with `jobs_named` before submitting again.
-            SlurmctldUnavailable: it was not sent, no job exists.
+            Unavailable: any other one: it did not reach slurmctld, no job exists.
         """
         ...
 

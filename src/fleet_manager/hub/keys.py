@@ -6,9 +6,6 @@ logs or prints a key.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import os
 import stat
 from contextlib import suppress
@@ -20,6 +17,8 @@ from uuid import uuid4
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
+
+from fleet_manager.core.clients.client_key import jwk_thumbprint
 
 CURRENT = "signing-key.pem"
 PREVIOUS = "signing-key.previous.pem"
@@ -78,13 +77,6 @@ def rotate(state_dir: Path) -> SigningKeys:
     return load_or_create(state_dir)
 
 
-def thumbprint(jwk: dict[str, Any]) -> str:
-    """Return the RFC 7638 thumbprint (SHA-256, base64url) of a public JWK of type EC, OKP or RSA."""
-    members = {"EC": ("crv", "kty", "x", "y"), "OKP": ("crv", "kty", "x"), "RSA": ("e", "kty", "n")}[jwk["kty"]]
-    text = json.dumps({name: jwk[name] for name in sorted(members)}, separators=(",", ":"))
-    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
-
-
 def write_private_pem(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
     """Write a private key with mode 0600; never over a file that is there.
 
@@ -107,7 +99,7 @@ def write_private_pem(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
 def public_jwk(key: ec.EllipticCurvePublicKey) -> dict[str, Any]:
     """Return a P-256 public key as a JWK with its thumbprint as kid."""
     jwk = ECAlgorithm.to_jwk(key, as_dict=True)
-    return {"kid": thumbprint(jwk), **jwk}
+    return {"kid": jwk_thumbprint(jwk), **jwk}
 
 
 def _write_new(path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,6 +10,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fleet_manager.core.domain.slurm_bootstrap_config import BIRTH_REASON
+from fleet_manager.settings.addresses import is_loopback
 
 
 class HubSettings(BaseSettings):
@@ -109,13 +109,3 @@ class HubSettings(BaseSettings):
         scheme, _, rest = url.partition("://")
         drivers = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg", "sqlite": "sqlite+aiosqlite"}
         return f"{drivers.get(scheme, scheme)}://{rest}"
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether a host name is this machine without asking DNS."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -8,17 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from fleet_manager.core.domain.refusal import Refusal
-from fleet_manager.core.domain.server import Server, is_settled, rebuild_refusal
+from fleet_manager.core.domain.server import (
+    Building,
+    BuildState,
+    Done,
+    Elsewhere,
+    Failed,
+    Lost,
+    NotThisBuild,
+    Server,
+    Stopped,
+    is_settled,
+    rebuild_refusal,
+)
+from fleet_manager.core.domain.slurm_bootstrap_config import SlurmBootstrapConfig, check_user_data, missing_fields
 from fleet_manager.core.domain.slurm_cluster import Partition, Reservation
 from fleet_manager.core.domain.slurm_holds import Hold, HoldKind, Ownership, ReasonClass, classify, short_id
 from fleet_manager.core.domain.slurm_job import SlurmJob
 from fleet_manager.core.domain.slurm_node import Gres, NodeBase, NodeFlag, SlurmNode, parse_gres
 from fleet_manager.core.domain.slurm_projection import Build
 
+RESERVE_PATIENCE = timedelta(minutes=2)
+"""How long the scheduler may take to use a node whose reservation is gone: the flag MAINTENANCE goes seconds late."""
 RESERVATION_FLAGS = ("MAINT", "IGNORE_JOBS")
 
 
@@ -367,3 +382,88 @@ def partition_problem(partitions: Sequence[Partition], name: str, node: str) -> 
 def known_ids(holds: Sequence[Hold], ended: Sequence[str]) -> frozenset[str]:
     """Return the short ids that make a reason ours: of live holds, and of ended ones whose text may still stand."""
     return frozenset({hold.short_id for hold in holds} | {short_id(one) for one in ended})
+
+
+NODE_KEY = "fm_node"
+"""Key in the server's metadata: the SLURM node's name, for user-data of a server whose own name differs."""
+
+
+def way_of_attempt(mark: str | None) -> Way | None:
+    """Return how the present build came about, from the server's `fm_attempt` (as `create-1`), None if it says none."""
+    word = (mark or "").partition("-")[0]
+    return Way(word) if word in [way.value for way in Way] else None
+
+
+def refuse_config(config: SlurmBootstrapConfig, birth_reason: str) -> Refusal | None:
+    """Return why a role's configuration cannot be built from: site, role, field, and the call that mends it."""
+    mend = f"Set it: PATCH /api/v1/sites/{config.site}/slurm-bootstrap-configs/{config.id}"
+    missing = missing_fields(config)
+    if missing:
+        fields = " and ".join(missing)
+        body = ", ".join(f'"{field}": ...' for field in missing)
+        return Refusal(
+            code="BootstrapConfigIncomplete",
+            why=f"The configuration of role {config.device_role} at site {config.site} has no {fields}.",
+            way_out=f"{mend} {{{body}}}",
+        )
+    wrong = check_user_data(config.user_data.reveal(), birth_reason)
+    if wrong:
+        return Refusal(
+            code="BootstrapConfigIncomplete",
+            why=f"The configuration of role {config.device_role} at site {config.site}: {' '.join(wrong)}",
+            way_out=f'{mend} {{"user_data": ...}}',
+        )
+    return None
+
+
+def cannot_gate(version: str) -> Refusal:
+    """Return the refusal of a site whose SLURM has no reservations over REST, so that no gate can be kept there."""
+    return Refusal(
+        code="SiteCannotGate",
+        why=f"SLURM {version} cannot make reservations over REST, so users' jobs could not be kept off.",
+        way_out="Adoption needs SLURM 25.05 or newer (data_parser v0.0.43).",
+    )
+
+
+def words_of_build(state: BuildState) -> str:
+    """Return where a build stands, in words."""
+    match state:
+        case Done():
+            return "the server is ACTIVE"
+        case Stopped():
+            return "the server is SHUTOFF and is being started"
+        case Building(phase=phase):
+            return f"the server is {phase}"
+        case NotThisBuild(found=found, busy=busy):
+            return f"the server carries build {found or '(none)'}" + (" and Nova is at work" if busy else "")
+        case Failed(reason=reason) | Lost(reason=reason):
+            return reason
+        case Elsewhere(wanted=wanted, found=found):
+            return f"the server is on {found or 'a machine that is not shown'}, not on {wanted}"
+
+
+def refuse_build(state: BuildState, device: str, server_id: str) -> Refusal | None:
+    """Return why this build will never be the device's, or None while it may."""
+    match state:
+        case Failed(reason=reason, capacity=True):
+            return Refusal(
+                code="NoCapacity",
+                why=f"Nova found no room for server {server_id} of device {device}: {reason}.",
+                way_out="The node is not broken. Free its hypervisor, delete that server, then adopt the device again.",
+            )
+        case Failed(reason=reason):
+            return Refusal(
+                code="BuildFailed",
+                why=f"Server {server_id} of device {device} was not built: {reason}.",
+                way_out=f"See `openstack server show {server_id}`; mend the cause, then adopt with force_rebuild=true.",
+            )
+        case Lost(reason=reason):
+            return Refusal(
+                code="ServerLost",
+                why=f"Server {server_id} of device {device} is lost: {reason}.",
+                way_out="Somebody deleted it; adopt the device again to make a new one.",
+            )
+        case Elsewhere(wanted=wanted, found=found):
+            return landed_elsewhere(device, server_id, wanted, found)
+        case _:
+            return None

@@ -202,3 +202,10 @@ class Submitted:
     job_id: int
     warnings: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+
+
+def words_of_job(job: SlurmJob) -> str:
+    """Return where a job stands, in words."""
+    verdict = judge(job)
+    why = f" ({verdict.why})" if verdict.why else ""
+    return f"job {job.id} is {_words(job.states) or 'in no state'}{why}"

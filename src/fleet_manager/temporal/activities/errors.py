@@ -35,7 +35,12 @@ def as_application_error(error: Exception) -> ApplicationError:
         refusal = error.refusal
         return ApplicationError(refusal.sentence(), type=refusal.code, non_retryable=True)
     if isinstance(error, ClientError):
-        return ApplicationError(str(error), type=type(error).__name__, non_retryable=not error.retryable)
+        return ApplicationError(
+            str(error),
+            type=type(error).__name__,
+            non_retryable=not error.retryable,
+            next_retry_delay=getattr(error, "retry_after", None),  # a peer that says when it can be asked again
+        )
     return ApplicationError(f"{type(error).__name__}: {str(error)[:MAX_TEXT]}", type=type(error).__name__)
 
 

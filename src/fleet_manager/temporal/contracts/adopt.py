@@ -5,8 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AwareDatetime, Field
+from pydantic import AfterValidator, AwareDatetime
 
+from fleet_manager.core.domain.burn_in import suite
 from fleet_manager.temporal.contracts.common import Contract, DeviceRef, Payload, SiteId
 
 WORKFLOW = "AdoptNode"
@@ -18,13 +19,18 @@ def workflow_id(site: str, device: str) -> str:
     return f"adopt/{site}/{device}"
 
 
+def known_suite(name: str) -> str:
+    """Return the name of a burn-in suite. Raises ValueError, with those that exist, when there is none."""
+    return suite(name).name
+
+
 class AdoptInput(Contract):
     """What to adopt. From the Temporal UI: `{"site": "lab", "device": "gpu-001"}`."""
 
     site: SiteId
     device: DeviceRef
     """Id or name in the hub."""
-    burn_in: Annotated[str, Field(min_length=1, max_length=40)] = "smoke"
+    burn_in: Annotated[str, AfterValidator(known_suite)] = "smoke"
     """Burn-in suite."""
     force_rebuild: bool = False
     """Build anew although everything matches, or although slurmctld itself has drained the node."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator
 
 from fleet_manager.core.domain.burn_in import Verdict
+from fleet_manager.temporal.contracts.adopt import known_suite
 from fleet_manager.temporal.contracts.common import Contract, NodeName, Payload, SiteId
 
 WORKFLOW = "BurnInNode"
@@ -18,7 +19,7 @@ class BurnInInput(Contract):
 
     site: SiteId
     node: NodeName
-    suite: Annotated[str, Field(min_length=1, max_length=40)] = "smoke"
+    suite: Annotated[str, AfterValidator(known_suite)] = "smoke"
 
 
 class BurnInResult(Payload):

@@ -17,7 +17,7 @@ from fleet_manager.core.clients.errors import BadRequest, Forbidden, Incompatibl
 from fleet_manager.core.clients.nova import finders, wire
 from fleet_manager.core.clients.nova.errors import PEER, CannotRebuild, DuplicateServers, ServerNotFound
 from fleet_manager.core.clients.nova.models import FlavorRef, ImageRef, NetworkRef, NovaFacts, RebuildSpec, ServerSpec
-from fleet_manager.core.clients.nova.sdk import decode
+from fleet_manager.core.clients.nova.sdk import Request, decode
 from fleet_manager.core.clients.nova.transport import Transport
 from fleet_manager.core.domain.server import (
     BUILD_TAG_PREFIX,
@@ -42,6 +42,7 @@ class OpenStackNova:
     def __init__(self, settings: NovaSettings) -> None:
         self._microversion = settings.microversion
         self._transport = Transport(settings)
+        self._call = self._transport.call
 
     async def __aenter__(self) -> Self:
         await self._transport.open()
@@ -64,7 +65,7 @@ class OpenStackNova:
 
     async def _sees_hypervisors(self) -> bool:
         try:
-            await self._transport.call("GET", "/os-hypervisors", query={"limit": "1"})
+            await self._call(Request("GET", "/os-hypervisors", query={"limit": "1"}))
         except Forbidden:
             return False
         return True
@@ -84,7 +85,7 @@ class OpenStackNova:
         while True:
             # Never the metadata filter: Nova ignores it for a member and answers with every server (nova-api.md 2).
             query = {"tags": tag} | ({"marker": marker} if marker else {})
-            page = decode(await self._transport.call("GET", "/servers/detail", query=query), wire.ServerPage)
+            page = decode(await self._call(Request("GET", "/servers/detail", query=query)), wire.ServerPage)
             found |= {server.id: server for server in wire.tagged(page.servers, tag)}
             marker = wire.next_marker(page.servers_links)
             if marker is None or not page.servers:
@@ -97,11 +98,11 @@ class OpenStackNova:
         return found[0] if found else None
 
     async def get(self, server_id: str) -> Server:
-        reply = await self._transport.call("GET", _path(server_id))
+        reply = await self._call(Request("GET", _path(server_id)))
         return wire.server_of(decode(reply, wire.OneServer).server)
 
     async def create(self, spec: ServerSpec) -> Server:
-        reply = await self._transport.call("POST", "/servers", body=wire.create_body(spec))
+        reply = await self._call(Request("POST", "/servers", body=wire.create_body(spec)))
         server_id = decode(reply, wire.Created).server.id
         try:
             return await self.get(server_id)
@@ -120,7 +121,7 @@ class OpenStackNova:
         if server.status is not ServerStatus.ERROR:  # Nova takes no tags there
             for tag in sorted(spec.tags - server.tags):
                 await self._put_tag(server.id, tag)
-        await self._action(server.id, wire.rebuild_body(spec, server))
+        await self._call(Request("POST", f"{_path(server.id)}/action", body=wire.rebuild_body(spec, server)))
         return await self.get(server.id)
 
     async def settle_tags(self, server_id: str, device_id: str, build_id: str) -> Server:
@@ -135,29 +136,25 @@ class OpenStackNova:
 
     async def delete(self, server_id: str) -> None:
         try:
-            await self._transport.call("DELETE", _path(server_id))
+            await self._call(Request("DELETE", _path(server_id)))
         except ServerNotFound:
             return
 
     async def start(self, server_id: str) -> None:
-        await self._action(server_id, {"os-start": None})
+        await self._call(Request("POST", f"{_path(server_id)}/action", body={"os-start": None}))
 
     async def console_log(self, server_id: str, lines: int) -> str:
-        body = {"os-getConsoleOutput": {"length": max(1, min(lines, CONSOLE_LINES))}}
-        reply = await self._transport.call("POST", f"{_path(server_id)}/action", body=body)
+        order = {"os-getConsoleOutput": {"length": max(1, min(lines, CONSOLE_LINES))}}
+        reply = await self._call(Request("POST", f"{_path(server_id)}/action", body=order))
         return decode(reply, wire.ConsoleOutput).output[-CONSOLE_MAX:]
-
-    async def _action(self, server_id: str, body: dict[str, object]) -> None:
-        """Ask for an action. The answer is dropped unread: a rebuild's holds adminPass and the user-data."""
-        await self._transport.call("POST", f"{_path(server_id)}/action", body=body)
 
     async def _put_tag(self, server_id: str, tag: str) -> None:
         # One tag at a time: replacing the list would lose a tag that somebody adds meanwhile.
-        await self._transport.call("PUT", f"{_path(server_id)}/tags/{tag}")
+        await self._call(Request("PUT", f"{_path(server_id)}/tags/{tag}"))
 
     async def _drop_tag(self, server_id: str, tag: str) -> None:
         try:
-            await self._transport.call("DELETE", f"{_path(server_id)}/tags/{tag}")
+            await self._call(Request("DELETE", f"{_path(server_id)}/tags/{tag}"))
         except NotFound:
             return  # the tag, or the server with it
 

@@ -47,6 +47,10 @@ _BAD_REQUEST: tuple[tuple[str, Callable[[re.Match[str]], Build]], ...] = (
         lambda _: (BadRequest, "Nova refuses the user-data: it takes base64 of at most 65,535 characters"),
     ),
     (
+        r"Invalid input for field/attribute (?:server|rebuild)\. ",
+        lambda _: (BadRequest, "Nova does not know a field of the request, or misses one"),
+    ),
+    (
         r"Invalid input for field/attribute ([A-Za-z0-9_:.-]{1,64})\. ",
         lambda m: (BadRequest, f"Nova refuses the field {m[1]}"),
     ),
@@ -58,10 +62,14 @@ _BAD_REQUEST: tuple[tuple[str, Callable[[re.Match[str]], Build]], ...] = (
         lambda m: (HostNotFound, f"Nova knows no machine {m[1]}"),
     ),
     (
-        r"(?:Network|Port) ([0-9a-f-]{1,64}) could not be found",
+        r"(?:Network|Port id) ([0-9a-f-]{1,64}) could not be found",
         lambda m: (NetworkNotFound, f"Nova does not find network {m[1]}"),
     ),
     (r"The requested availability zone", lambda _: (BadRequest, "Nova does not have the availability zone")),
+    (
+        r"One mechanism with host and/or hypervisor_hostname",
+        lambda _: (BadRequest, "the availability zone names a machine too; the pin is hypervisor_hostname alone"),
+    ),
     (r"Invalid key_name provided", lambda _: (BadRequest, "Nova does not have the key pair")),
     (r"Not authorized for image", lambda _: (AuthRejected, "Glance refuses the token, a new one too")),
 )

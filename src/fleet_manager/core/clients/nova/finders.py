@@ -13,7 +13,7 @@ from fleet_manager.core.clients.errors import NotFound
 from fleet_manager.core.clients.nova import wire
 from fleet_manager.core.clients.nova.errors import AmbiguousName, FlavorNotFound, ImageNotFound, NetworkNotFound
 from fleet_manager.core.clients.nova.models import FlavorRef, ImageRef, NetworkRef
-from fleet_manager.core.clients.nova.sdk import decode
+from fleet_manager.core.clients.nova.sdk import Request, decode
 from fleet_manager.core.clients.nova.transport import Transport
 
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
@@ -44,7 +44,7 @@ async def _image_by_id(transport: Transport, name_or_id: str) -> list[wire.Liste
     if not _UUID.fullmatch(name_or_id):
         return []
     try:
-        return [decode(await transport.call("GET", f"/images/{name_or_id}", service="image"), wire.ListedImage)]
+        return [decode(await transport.call(Request("GET", f"/images/{name_or_id}", "image")), wire.ListedImage)]
     except NotFound:
         return []
 
@@ -54,7 +54,7 @@ async def _images_by_name(transport: Transport, name: str) -> list[wire.ListedIm
     marker: str | None = None
     while True:
         query = {"name": name} | ({"marker": marker} if marker else {})
-        page = decode(await transport.call("GET", "/images", service="image", query=query), wire.ImagePage)
+        page = decode(await transport.call(Request("GET", "/images", "image", query)), wire.ImagePage)
         found += [image for image in page.images if image.name == name]
         marker = wire.marker_of(page.next or "")
         if marker is None or not page.images:
@@ -67,7 +67,7 @@ async def find_flavor(transport: Transport, name_or_id: str) -> FlavorRef:
     marker: str | None = None
     while True:
         query = {"marker": marker} if marker else {}
-        page = decode(await transport.call("GET", "/flavors/detail", query=query), wire.FlavorPage)
+        page = decode(await transport.call(Request("GET", "/flavors/detail", query=query)), wire.FlavorPage)
         found += [flavor for flavor in page.flavors if name_or_id in (flavor.id, flavor.name)]
         marker = wire.next_marker(page.flavors_links)
         if marker is None or not page.flavors:
@@ -79,7 +79,7 @@ async def find_flavor(transport: Transport, name_or_id: str) -> FlavorRef:
 async def find_network(transport: Transport, name_or_id: str) -> NetworkRef:
     """Find a network in Neutron by its id or name."""
     key = "id" if _UUID.fullmatch(name_or_id) else "name"
-    reply = await transport.call("GET", "/v2.0/networks", service="network", query={key: name_or_id})
+    reply = await transport.call(Request("GET", "/v2.0/networks", "network", {key: name_or_id}))
     found = [n for n in decode(reply, wire.NetworkPage).networks if name_or_id in (n.id, n.name)]
     network = _only(found, name_or_id, "network", "neutron", NetworkNotFound)
     return NetworkRef(network.id, network.name)

@@ -7,13 +7,13 @@ happen. The threads are bounded: a Nova that hangs takes them, and no other part
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from fleet_manager.core.clients.errors import ClientError
 from fleet_manager.core.clients.nova.faults import fault
-from fleet_manager.core.clients.nova.sdk import Cloud, Reply, Request, Service, failure
+from fleet_manager.core.clients.nova.sdk import Cloud, Reply, Request, failure
 from fleet_manager.settings.clients.nova import NovaSettings
 
 T = TypeVar("T")
@@ -42,17 +42,11 @@ class Transport:
         cloud = self._opened()
         return await self._in_thread(lambda: call(cloud), None)
 
-    async def call(
-        self,
-        method: str,
-        path: str,
-        *,
-        service: Service = "compute",
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, object] | None = None,
-    ) -> Reply:
-        """Send one request and return its success; raise a `ClientError` for anything else."""
-        request = Request(method, path, service, query or {}, body)
+    async def call(self, request: Request) -> Reply:
+        """Send one request and return its success; raise a `ClientError` for anything else.
+
+        The request stays whole, as no frame of a traceback may hold its body by itself.
+        """
         cloud = self._opened()
         reply = await self._in_thread(lambda: cloud.send(request), request)
         if not 200 <= reply.status < 300:

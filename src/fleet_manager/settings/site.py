@@ -18,8 +18,6 @@ class SiteSettings(BaseSettings):
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
     """The site's id in the hub; names the task queues. No default: a worker of the wrong site is worse than none."""
-    networks: tuple[str, ...] | None = None
-    """Names or ids of the networks of a server. None lets Nova choose ("auto"), which needs one that is shared."""
     slurm_user: str
     """Whom SLURM's token stands for: AdminLevel Administrator, with an association, named in the reservations."""
     slurm_users: frozenset[str] = frozenset({"slurm", "root"})

@@ -47,6 +47,7 @@ from fleet_manager.core.domain.slurm_bootstrap_config import SlurmBootstrapConfi
 from fleet_manager.core.domain.slurm_holds import Ownership
 from fleet_manager.core.domain.slurm_job import is_listed
 from fleet_manager.core.domain.slurm_node import SlurmNode
+from fleet_manager.settings.clients.nova import NovaSettings
 from fleet_manager.settings.site import SiteSettings
 from fleet_manager.temporal.activities.errors import Refused
 from fleet_manager.temporal.contracts.common import Failure, Payload
@@ -64,7 +65,7 @@ class Devices(Protocol):
 class Configs(Protocol):
     """What of the bootstrap configuration's client is used here."""
 
-    async def get(self, site: str, device_role: str) -> SlurmBootstrapConfig: ...
+    async def get(self, site: str, role: str) -> SlurmBootstrapConfig: ...
 
 
 class Actors(Protocol):
@@ -138,6 +139,7 @@ class AdoptionActivities:
     configs: Configs
     actors: Actors
     site: SiteSettings
+    servers: NovaSettings
     now: Callable[[], datetime]
 
     @activity.defn
@@ -246,13 +248,16 @@ class AdoptionActivities:
                 metadata=metadata,
                 networks=await self._networks(),
                 hypervisor_hostname=device.hypervisor_hostname,
+                availability_zone=self.servers.availability_zone,
+                key_name=self.servers.key_name,
+                config_drive=self.servers.config_drive,
             )
         )
 
     async def _networks(self) -> Networks:
-        if self.site.networks is None:
-            return "auto"
-        return tuple([(await self.nova.find_network(name)).id for name in self.site.networks])
+        if isinstance(self.servers.networks, str):
+            return self.servers.networks
+        return tuple([(await self.nova.find_network(name)).id for name in self.servers.networks])
 
     async def _seen(self, device: Device) -> tuple[Seen, ActorState | None]:
         name = device.node_name

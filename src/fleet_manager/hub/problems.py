@@ -79,9 +79,14 @@ async def _on_http(_: Request, error: Exception) -> JSONResponse:
     return Problem(status, slug, str(error.detail), headers=error.headers).response()
 
 
-async def _on_validation(_: Request, error: Exception) -> JSONResponse:
+async def _on_validation(request: Request, error: Exception) -> JSONResponse:
     """Tell what is wrong and where, never what was sent: pydantic's own errors quote the input."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class only
+    if request.method in ("POST", "PATCH") and "json" not in request.headers.get("content-type", ""):
+        detail = (
+            "Send the body as JSON with Content-Type: application/json (curl: -H 'Content-Type: application/json')."
+        )
+        return Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not-json", detail).response()
     sentences = [_sentence(item) for item in error.errors()[:20]]
     if any(item["type"] == "json_invalid" for item in error.errors()):
         return Problem(HTTPStatus.BAD_REQUEST, "not-json", "The body is not JSON; send application/json.").response()

@@ -288,6 +288,12 @@ def port_open(port: int, host: str = "127.0.0.1") -> bool:
         return probe.connect_ex((host, port)) == 0
 
 
+def socket_open(path: Path) -> bool:
+    """Tell whether somebody listens on this unix socket."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
 def port_free(port: int) -> bool:
     """Tell whether a server could listen there now."""
     with socket.socket() as probe:

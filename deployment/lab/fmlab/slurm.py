@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from fmlab.cache import file_lock
-from fmlab.procs import Daemons, LabError, Say, Steps, free_block, port_free, stop_processes
+from fmlab.procs import Daemons, LabError, Say, Steps, free_block, port_free, socket_open, stop_processes
 from fmlab.slurm_conf import Places, Plan, Ports, dynamic_nodes, static_nodes
 from fmlab.slurm_reap import SERVERS, SLURMDS, kill_jobs, programs_of
 from fmlab.slurm_site import SlurmSite
@@ -139,7 +139,8 @@ def _stop(folder: Path) -> None:
     kill_jobs(places)
     daemons.stop("slurmrestd", "slurmctld", patience_s=20)
     daemons.stop("slurmdbd")
-    daemons.stop("mariadbd", "munged", patience_s=20)
+    # MariaDB does not hear SIGTERM while it starts; a database that is not open yet has nothing to lose
+    daemons.stop("mariadbd", "munged", patience_s=20 if socket_open(places.mysql_socket) else 0.2)
     stop_processes(programs_of(places, SERVERS))
     shutil.rmtree(places.public, ignore_errors=True)
 

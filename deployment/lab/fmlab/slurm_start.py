@@ -9,7 +9,6 @@ import os
 import re
 import secrets
 import shutil
-import socket
 import stat
 import subprocess
 import time
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from fmlab import slurm_conf
 from fmlab.cache import key_of, locked_build
-from fmlab.procs import Daemons, LabError, Say, port_open, tail, wait_for
+from fmlab.procs import Daemons, LabError, Say, port_open, socket_open, tail, wait_for
 from fmlab.slurm_conf import FLEET_USER, JOB_USER, Places
 from fmlab.slurm_site import SlurmSite
 
@@ -71,7 +70,7 @@ def _database(prefix: Path, say: Say) -> Path:
         _run([*make, "--auth-root-authentication-method=normal"])
         _run([str(prefix / "usr/sbin/mariadbd"), *common, "--bootstrap"], "create database slurm_acct_db;\n")
 
-    return locked_build(f"{prefix.name}-db", key_of(Path(__file__)), build, say=say) / "data"
+    return locked_build(f"{prefix.name}-db", key_of(*_MARIADB), build, say=say) / "data"
 
 
 def _run(command: list[str], stdin: str = "") -> None:
@@ -152,7 +151,7 @@ class Starter:
         self.daemons.wait_for(name, lambda: port_open(port), 60, f"{name} to listen on port {port}")
 
     def _wait_socket(self, name: str, path: Path) -> None:
-        self.daemons.wait_for(name, lambda: _connects(path), 60, f"{name} to listen on {path}")
+        self.daemons.wait_for(name, lambda: socket_open(path), 60, f"{name} to listen on {path}")
 
     def _munged(self) -> None:
         places = self.site.places
@@ -190,7 +189,8 @@ class Starter:
         self._wait_port("slurmdbd", self.site.ports.dbd)
 
     def _slurmctld(self) -> None:
-        self.daemons.start("slurmctld", [self.site.sbin / "slurmctld", "-D"], env=self.env)
+        """Start slurmctld; -i, because one that is killed in its first seconds leaves half a state, fatal without."""
+        self.daemons.start("slurmctld", [self.site.sbin / "slurmctld", "-D", "-i"], env=self.env)
         self._wait_port("slurmctld", self.site.ports.ctld)
 
     def _slurmrestd(self) -> None:
@@ -222,14 +222,14 @@ class Starter:
         nodes = {*slurm_conf.static_nodes(self.site.plan), *slurm_conf.dynamic_nodes(self.site.plan)}
         if not nodes:
             return
-        slurmds = [f"slurmd-{name}" for name in nodes]
+        needed = ["slurmctld", *(f"slurmd-{name}" for name in sorted(nodes))]
         wait_for(
             lambda: nodes <= self._registered(),
             60,
             f"the slurmds of {', '.join(sorted(nodes))} to register",
             log=self.daemons.log("slurmctld"),
-            hopeless=lambda: ", ".join(
-                f"{name} ended{tail(self.daemons.log(name))}" for name in slurmds if not self.daemons.alive(name)
+            hopeless=lambda: "".join(
+                f"{name} ended{tail(self.daemons.log(name))}\n" for name in needed if not self.daemons.alive(name)
             ),
             poll_s=0.05,
         )
@@ -237,7 +237,7 @@ class Starter:
     def _registered(self) -> set[str]:
         """List the nodes whose slurmd answers and is of this start (a kept state shows the last one's as idle)."""
         found = set()
-        said = self.site.run("scontrol", "-o", "show", "nodes", env={"SLURM_TIME_FORMAT": "%s"})
+        said = self.site.run("scontrol", "-o", "show", "nodes", check=False, env={"SLURM_TIME_FORMAT": "%s"})
         for line in said.splitlines():
             facts = dict(fact.split("=", 1) for fact in line.split() if "=" in fact)
             started = facts.get("SlurmdStartTime", "")
@@ -264,11 +264,6 @@ class Starter:
         commands += [f"modify user where name={FLEET_USER} set adminlevel=Administrator"]
         for command in commands:
             self.site.run("sacctmgr", "-i", *command.split(), check=False)
-
-
-def _connects(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as probe:
-        return probe.connect_ex(str(path)) == 0
 
 
 def _reading_capability() -> str:

@@ -10,6 +10,7 @@ import typer
 
 from fleet_manager.settings.clients.fleet_manager import FleetManagerSettings
 from fleet_manager.settings.clients.nova import NovaSettings
+from fleet_manager.settings.clients.onepassword import OnePasswordSettings
 from fleet_manager.settings.clients.slurm import SlurmSettings
 from fleet_manager.settings.site import SiteSettings
 from fleet_manager.settings.temporal import TemporalSettings
@@ -37,7 +38,7 @@ async def _serve(*, watch: bool) -> None:
     slurm = SlurmSettings()
     hub = FleetManagerSettings()
     client = await connect(TemporalSettings(), identity=f"temporal-worker-{site.id}")
-    async with open_peers(hub, slurm, nova) as peers:
+    async with open_peers(hub, slurm, nova, OnePasswordSettings()) as peers:
         facts = await peers.nova.check()
         log.info("nova: microversion %s of %s", facts.microversion, facts.offered)
         if not facts.pin_expected:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from typing import TypeVar
 
 from google.protobuf.duration_pb2 import Duration
 from temporalio.api.enums.v1 import IndexedValueType
@@ -18,6 +20,12 @@ from fleet_manager.settings.temporal import TemporalSettings
 from fleet_manager.temporal import search_attributes
 
 log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
+
+NAMESPACE_LOOK_SECONDS = 0.5
+NAMESPACE_LOOKS = 120
+"""A minute: the namespace cache of a Temporal server is refreshed every 2 to 10 s."""
 
 
 async def connect(settings: TemporalSettings, *, identity: str | None = None) -> Client:
@@ -35,6 +43,8 @@ async def prepare_namespace(settings: TemporalSettings) -> list[str]:
         made.append(f"namespace {settings.namespace}")
     for name in await _add_search_attributes(client, settings.namespace):
         made.append(f"search attribute {name}")
+    # so that whoever starts a workflow next does not meet a frontend that does not know the namespace yet
+    await _once_known(lambda: client.count_workflows(f"{search_attributes.SITE.name} = 'nowhere'"))
     return made
 
 
@@ -67,10 +77,23 @@ async def _unless_there(call: Awaitable[object]) -> bool:
     return True
 
 
+async def _once_known(call: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Make a call about a namespace that was just made: each part of the server learns of it in its own time."""
+    for _ in range(NAMESPACE_LOOKS):
+        try:
+            return await call()
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise
+        await asyncio.sleep(NAMESPACE_LOOK_SECONDS)
+    return await call()
+
+
 async def _add_search_attributes(client: Client, namespace: str) -> list[str]:
-    """Add those that are missing. A server needs some seconds to know a new namespace: the CLI waits it out."""
     operator = client.operator_service
-    known = await operator.list_search_attributes(ListSearchAttributesRequest(namespace=namespace), retry=True)
+    known = await _once_known(
+        lambda: operator.list_search_attributes(ListSearchAttributesRequest(namespace=namespace), retry=True)
+    )
     missing = [key.name for key in search_attributes.ALL if key.name not in known.custom_attributes]
     if missing:
         kinds = dict.fromkeys(missing, IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD)

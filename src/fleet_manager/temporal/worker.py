@@ -30,6 +30,7 @@ from fleet_manager.core.clients.slurmrest.protocol import SlurmClient
 from fleet_manager.core.clients.watch import Watch
 from fleet_manager.settings.clients.fleet_manager import FleetManagerSettings
 from fleet_manager.settings.clients.nova import NovaSettings
+from fleet_manager.settings.clients.onepassword import OnePasswordSettings
 from fleet_manager.settings.clients.slurm import SlurmSettings
 from fleet_manager.settings.site import SiteSettings
 from fleet_manager.temporal.activities.adoption import AdoptionActivities
@@ -73,19 +74,22 @@ class Peers:
 
 
 @asynccontextmanager
-async def open_peers(hub: FleetManagerSettings, slurm: SlurmSettings, nova: NovaSettings) -> AsyncIterator[Peers]:
+async def open_peers(
+    hub: FleetManagerSettings, slurm: SlurmSettings, nova: NovaSettings, onepassword: OnePasswordSettings
+) -> AsyncIterator[Peers]:
     """Connect to the site's peers, and close them after."""
     async with AsyncExitStack() as stack:
         auth = PrivateKeyJwtAuth.from_settings(hub, WORKER_SCOPES)
-        devices = await stack.enter_async_context(FleetManagerClient(hub, auth=auth))
-        configs = await stack.enter_async_context(SlurmBootstrapConfigClient(hub, auth=auth))
-        site_slurm = await stack.enter_async_context(SlurmRestClient(slurm, resolve=process_client().resolve))
-        yield Peers(
-            slurm=site_slurm,
-            nova=await stack.enter_async_context(OpenStackNova(nova)),
-            hub=devices,
-            configs=configs,
+        devices, configs = FleetManagerClient(hub, auth=auth), SlurmBootstrapConfigClient(hub, auth=auth)
+        site_slurm, site_nova = (
+            SlurmRestClient(slurm, resolve=process_client(onepassword.service_account_token).resolve),
+            OpenStackNova(nova),
         )
+        await stack.enter_async_context(devices)
+        await stack.enter_async_context(configs)
+        await stack.enter_async_context(site_slurm)
+        await stack.enter_async_context(site_nova)
+        yield Peers(slurm=site_slurm, nova=site_nova, hub=devices, configs=configs)
 
 
 @dataclass(frozen=True)

@@ -396,7 +396,7 @@ def way_of_attempt(mark: str | None) -> Way | None:
 
 def refuse_config(config: SlurmBootstrapConfig, birth_reason: str) -> Refusal | None:
     """Return why a role's configuration cannot be built from: site, role, field, and the call that mends it."""
-    mend = f"Set it: PATCH /api/v1/sites/{config.site}/slurm-bootstrap-configs/{config.id}"
+    mend = f"Set it: PATCH /api/v1/sites/{config.site}/slurm-bootstrap-configs/{config.device_role}"
     missing = missing_fields(config)
     if missing:
         fields = " and ".join(missing)

@@ -338,7 +338,8 @@ def _unknown(code: str, field: str, value: str | None, config: SlurmBootstrapCon
         code=code,
         why=f"The configuration of role {config.device_role} at site {config.site} names {field} {value!r}, "
         "which Nova does not have (or this credential cannot see).",
-        way_out=f'Correct it: PATCH /api/v1/sites/{config.site}/slurm-bootstrap-configs/{config.id} {{"{field}": ...}}',
+        way_out=f"Correct it: PATCH /api/v1/sites/{config.site}/slurm-bootstrap-configs/{config.device_role} "
+        f'{{"{field}": ...}}',
     )
 
 

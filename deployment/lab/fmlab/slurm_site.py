@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import json
 import os
+import pwd
 import shlex
 import shutil
 import socket
@@ -129,11 +130,12 @@ class SlurmSite:
         signed = b".".join(_base64url(json.dumps(part).encode()) for part in ({"alg": "HS256", "typ": "JWT"}, claims))
         return (signed + b"." + _base64url(hmac.digest(key, signed, hashlib.sha256))).decode()
 
-    def run(self, *argv: str, check: bool = True, env: Mapping[str, str] | None = None) -> str:
-        """Run a command of SLURM (scontrol, sinfo, sacctmgr ...) as root and return what it printed.
+    def run(self, *argv: str, user: str = "root", check: bool = True, env: Mapping[str, str] | None = None) -> str:
+        """Run a command of SLURM (scontrol, sinfo, sbatch, sacctmgr ...) and return what it printed.
 
         Args:
             argv: the command and its arguments.
+            user: who runs it.
             check: whether a failure raises.
             env: variables beside SLURM_CONF.
 
@@ -142,7 +144,7 @@ class SlurmSite:
         """
         program = next((p for p in (self.bin / argv[0], self.sbin / argv[0]) if p.exists()), Path(argv[0]))
         done = subprocess.run(
-            [program, *argv[1:]],
+            [*([] if user == "root" else as_user(user)), program, *argv[1:]],
             env={**self.process_env, **(env or {})},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -209,3 +211,24 @@ def clean_environment(places: Places) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "SLURM_CONF": str(places.conf),
     } | ({"TZ": os.environ["TZ"]} if "TZ" in os.environ else {})
+
+
+def as_user(user: str) -> list[str]:
+    """Return the words before a command that make it run as this user, who may read where only root can enter.
+
+    The programs lie in root's cache, and a home is closed; of root's powers only that one is kept.
+    """
+    entry = pwd.getpwnam(user)
+    capability = _reading_capability()
+    who = ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups"]
+    return [*who, f"--inh-caps=+{capability}", f"--ambient-caps=+{capability}"]
+
+
+def _reading_capability() -> str:
+    """Name the capability that opens closed folders: the lesser of those that this system grants."""
+    status = Path("/proc/self/status").read_text()
+    bounding = int(status.split("CapBnd:")[1].split()[0], 16)
+    for name, bit in (("dac_read_search", 2), ("dac_override", 1)):
+        if bounding >> bit & 1:
+            return name
+    raise LabError("this container grants neither CAP_DAC_READ_SEARCH nor CAP_DAC_OVERRIDE: the SLURM lab needs one")

@@ -18,17 +18,17 @@ from fmlab import slurm_conf
 from fmlab.cache import key_of, locked_build
 from fmlab.procs import Daemons, LabError, Say, port_open, socket_open, tail, wait_for
 from fmlab.slurm_conf import FLEET_USER, JOB_USER, Places
-from fmlab.slurm_site import SlurmSite
+from fmlab.slurm_site import SlurmSite, as_user
 
 _INSTALL = Path(__file__).resolve().parent.parent / "slurm" / "install"
-_NOBODY = 65534
 _MARIADB = (
     "--innodb-buffer-pool-size=64M",
     "--innodb-log-file-size=8M",
     "--innodb-lock-wait-timeout=900",
     "--innodb-snapshot-isolation=OFF",  # on by default since MariaDB 11.6; with it a write conflict ends slurmdbd
-    # a lab's database may be lost with the machine: no waiting for the disk
-    "--innodb-flush-log-at-trx-commit=0",
+    # a lab's database may be lost with the machine, not with the process: written at each commit, never waiting for the
+    # disk
+    "--innodb-flush-log-at-trx-commit=2",
     "--innodb-flush-method=nosync",
     "--skip-innodb-doublewrite",
 )
@@ -189,7 +189,12 @@ class Starter:
         self._wait_port("slurmdbd", self.site.ports.dbd)
 
     def _slurmctld(self) -> None:
-        """Start slurmctld; -i, because one that is killed in its first seconds leaves half a state, fatal without."""
+        """Start slurmctld from whatever state there is.
+
+        One that is killed in its first seconds leaves half a state, which is fatal without -i. And the cluster's id in
+        its state must be the database's, or it is fatal too; the check is against sharing a state, which nobody does.
+        """
+        (self.site.places.state / "slurmctld" / "clustername").unlink(missing_ok=True)
         self.daemons.start("slurmctld", [self.site.sbin / "slurmctld", "-D", "-i"], env=self.env)
         self._wait_port("slurmctld", self.site.ports.ctld)
 
@@ -202,9 +207,7 @@ class Starter:
         plugins = "openapi/slurmctld,openapi/slurmdbd"
         if (self.site.places.prefix / "plugins" / "openapi_util.so").exists():
             plugins += ",openapi/util"
-        capability = _reading_capability()
-        command: list[str | Path] = ["setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups"]
-        command += [f"--inh-caps=+{capability}", f"--ambient-caps=+{capability}"]
+        command: list[str | Path] = [*as_user("nobody")]
         command += [self.site.sbin / "slurmrestd", "-a", "rest_auth/jwt", "-s", plugins, "-f", self.site.conf]
         command += [f"127.0.0.1:{self.site.ports.rest}"]
         self.daemons.start("slurmrestd", command, env=self.env | {"SLURM_JWT": "daemon"})
@@ -264,13 +267,3 @@ class Starter:
         commands += [f"modify user where name={FLEET_USER} set adminlevel=Administrator"]
         for command in commands:
             self.site.run("sacctmgr", "-i", *command.split(), check=False)
-
-
-def _reading_capability() -> str:
-    """Name the capability by which nobody may enter closed folders: the lesser of those that this system grants."""
-    status = Path("/proc/self/status").read_text()
-    bounding = int(status.split("CapBnd:")[1].split()[0], 16)
-    for name, bit in (("dac_read_search", 2), ("dac_override", 1)):
-        if bounding >> bit & 1:
-            return name
-    raise LabError("this container grants neither CAP_DAC_READ_SEARCH nor CAP_DAC_OVERRIDE: slurmrestd needs one")

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from tests.integration.slurm_site import LAB
 
-from fmlab.procs import Daemons, LabError, Process, alive, free_port, identify, wait_for
+from fmlab.procs import Daemons, LabError, Process, alive, free_port, identify, stop_processes, wait_for
 from fmlab.slurm import SlurmSite, slurm_down, slurm_up
 
 pytestmark = pytest.mark.slurm
@@ -151,6 +151,13 @@ def test_a_job_of_the_job_user_runs_with_all_gpus_of_a_node(each_slurm: SlurmSit
     job = rest.submit('id -un; echo "$CUDA_VISIBLE_DEVICES"', tres_per_node="gres/gpu:8")
     rest.wait_state(job, "COMPLETED")
     assert (each_slurm.jobs / f"{job}.out").read_text() == f"{each_slurm.job_user}\n0,1,2,3,4,5,6,7\n"
+
+
+def test_a_job_of_the_job_user_can_be_submitted_by_command_too(each_slurm: SlurmSite) -> None:
+    output = each_slurm.jobs / "by-command.out"
+    command = ["sbatch", "--parsable", "--wait", "--chdir=/tmp", f"--output={output}", "--wrap=id -un"]
+    assert each_slurm.run(*command, user=each_slurm.job_user).strip().isdigit()
+    assert output.read_text() == f"{each_slurm.job_user}\n"
 
 
 def test_a_job_of_the_fleets_user_runs_in_the_burnin_partition(each_slurm: SlurmSite) -> None:
@@ -314,6 +321,18 @@ def test_a_half_dead_cluster_is_started_anew(folder: Path) -> None:
 
     assert not alive(survivor)
     assert Rest(site, site.fleet_user).call("GET", "ping/")[1]["pings"][0]["responding"]
+
+
+def test_a_cluster_that_was_killed_whole_comes_back_with_its_rights(folder: Path) -> None:
+    slurm_up(folder, static=1)
+    daemons = Daemons(folder)
+    stop_processes([process for name in daemons.names() if (process := daemons.process(name))], patience_s=0)
+
+    site = slurm_up(folder, static=1)
+
+    rest = Rest(site, site.fleet_user)
+    assert rest.call("POST", "node/gpu01", {"state": ["DRAIN"], "reason": "smoke"})[0] == 200
+    assert rest.node("gpu01")["reason"] == "smoke"
 
 
 def test_another_suite_in_the_same_folder_is_refused(folder: Path) -> None:

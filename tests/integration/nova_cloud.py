@@ -4,23 +4,28 @@ Brought up from nothing by the test session itself (a minute the first time on a
 with it. A cloud that cannot be had is an error that says why, never a skip.
 """
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
+import fmlab
 from fmlab.nova import NovaCloud, nova_down, nova_up
+from fmlab.procs import guarded
 
 HOSTS = tuple(f"device-{n}" for n in range(1, 9))
+LAB = Path(next(iter(fmlab.__path__))).parent
 
 
 @pytest.fixture(scope="session")
-def nova_cloud() -> Iterator[NovaCloud]:
+def nova_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NovaCloud]:
     """A cloud with a compute host for each of eight devices; tests give their servers names of their own."""
-    with TemporaryDirectory(prefix="fm-nova-") as name:
-        folder = Path(name)
+    folder = tmp_path_factory.mktemp("nova")
+    clean_up = [sys.executable, "-m", "fmlab.nova", "down", folder]
+    with guarded(clean_up, env={**os.environ, "PYTHONPATH": str(LAB)}):
         try:
             yield nova_up(folder, hosts=HOSTS)
         finally:
-            nova_down(folder, purge=True)
+            nova_down(folder)

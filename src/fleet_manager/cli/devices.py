@@ -6,6 +6,7 @@ import asyncio
 from typing import Annotated
 
 import typer
+from pydantic import TypeAdapter
 from rich.console import Console
 from rich.table import Table
 
@@ -23,9 +24,15 @@ def devices() -> None:
 
 
 @app.command("list")
-def list_devices(site: Annotated[str, typer.Option(envvar="FLEET_SITE__ID", help="Site's id.")]) -> None:
+def list_devices(
+    site: Annotated[str, typer.Option(envvar="FLEET_SITE__ID", help="Site's id.")],
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: everything that the hub says.")] = False,
+) -> None:
     """List the devices of a site."""
     found = asyncio.run(_read(site))
+    if as_json:
+        typer.echo(TypeAdapter(tuple[Device, ...]).dump_json(found, indent=2).decode())
+        return
     table = Table("device", "role", "machine", "server", "build", "config", title=f"devices of site {site}")
     for device in found:
         revision = "-" if device.config_revision is None else str(device.config_revision)

@@ -34,9 +34,10 @@ class _Server(uvicorn.Server):
 
 def serve(settings: HubSettings) -> int:
     """Serve until told to stop; returns the exit code, 3 when the start failed (uvicorn has logged why)."""
+    app = create_app(settings)
     logs.configure(settings.log_format, settings.log_level)
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         host=settings.host,
         port=settings.port,
         log_config=None,

@@ -38,6 +38,7 @@ from fleet_manager.core.domain.server import (
     build_tag,
     device_tag,
     is_gone,
+    is_settled,
     user_data_sha256,
 )
 
@@ -93,6 +94,14 @@ class World:
         state, server = await self.end_of(created.id, spec)
         assert state == Done()
         return server
+
+    async def until(self, server_id: str, status: ServerStatus) -> None:
+        """Wait until the server is settled in a status."""
+        while True:
+            server = await self.operator.get(server_id)
+            if server.status is status and is_settled(server):
+                return
+            await asyncio.sleep(self.pause_s)
 
     async def gone(self, server_id: str) -> None:
         """Wait until Nova itself says that the server is gone."""

@@ -1,14 +1,13 @@
 """What the client does with a cloud that misbehaves: tokens, pages, proxies, lost answers, old versions, secrets."""
 
 import json
-import logging
-import traceback
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.clients.nova.leaks import SECRET, everything, leaks
 from tests.clients.nova.recorded import answer
 from tests.clients.nova.scripted import Answer, Script, scripted, version_document
 
@@ -322,32 +321,6 @@ async def test_a_404_of_a_tag_that_is_gone_already_is_no_error(script: Script, n
     gone = {"itemNotFound": {"code": 404, "message": f"Instance {ID} has no tag 'fm-build-1'"}}
     script.on("DELETE", f"/v2.1/servers/{ID}/tags/fm-build-1", Answer(404, gone))
     await nova.settle_tags(ID, "x", "2")
-
-
-SECRET = "cGxhbnRlZC1odW50ZXIy"
-
-
-def everything(caplog: pytest.LogCaptureFixture) -> None:
-    """Capture all that is logged, of the libraries too."""
-    caplog.set_level(logging.DEBUG)
-    for name in ("keystoneauth", "openstack", "urllib3"):
-        caplog.set_level(logging.DEBUG, logger=name)
-
-
-def leaks(error: BaseException) -> str:
-    """Return all that a log, a page or an error reporter could show of an error, locals of our frames included."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename != __file__]
-    return "\n".join(repr(frame.f_locals) for frame in frames) + _chain(error)
-
-
-def _chain(error: BaseException) -> str:
-    shown = [repr(error), str(error), repr(error.args), repr(vars(error)), "".join(traceback.format_exception(error))]
-    chained: list[BaseException] = []
-    seen: BaseException | None = error
-    while seen is not None and (seen := seen.__cause__ or seen.__context__) is not None:
-        chained.append(seen)
-        shown += [repr(seen), repr(vars(seen))]
-    return "\n".join(shown)
 
 
 @pytest.mark.parametrize("status", [400, 403, 409, 500, 503, 418])

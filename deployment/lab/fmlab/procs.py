@@ -15,6 +15,7 @@ import random
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -28,6 +29,7 @@ _TAIL_LINES = 15
 _FIRST_PORT = 10_000
 _children: list[subprocess.Popen[bytes]] = []  # held so that they are reaped here and never warned about
 _handed_out: set[int] = set()
+_lock = threading.Lock()  # of the two: labs start side by side in threads
 
 # $0 is the pid file, "$@" the daemon. The name in stat is "sh" here, so blanks separate its fields; exec keeps pid and
 # start time.
@@ -64,7 +66,8 @@ def _stat(pid: int) -> _Stat | None:
 
 
 def _reap() -> None:
-    _children[:] = [child for child in _children if child.poll() is None]
+    with _lock:
+        _children[:] = [child for child in _children if child.poll() is None]
 
 
 def identify(pid: int) -> Process | None:
@@ -185,7 +188,8 @@ class Daemons:
                 cwd=cwd or "/",
                 start_new_session=True,
             )
-        _children.append(child)
+        with _lock:
+            _children.append(child)
         wait_for(lambda: pid_file.exists() or child.poll() is not None, 10, f"{name} to start", log=self.log(name))
         process = read_pid_file(pid_file)
         if process is None:
@@ -321,9 +325,10 @@ def free_block(count: int) -> int:
     for _ in range(1000):
         first = random.randrange(_FIRST_PORT, end - count)
         block = range(first, first + count)
-        if _handed_out.isdisjoint(block) and all(map(port_free, block)):
-            _handed_out.update(block)
-            return first
+        with _lock:
+            if _handed_out.isdisjoint(block) and all(map(port_free, block)):
+                _handed_out.update(block)
+                return first
     raise LabError(f"no {count} free ports in a row on 127.0.0.1 between {_FIRST_PORT} and {end}")
 
 

@@ -4,7 +4,8 @@
     python -m fmlab.slurm down DIR [--purge]
 
 The programs come from Debian packages (`deployment/lab/slurm/install`) into the user's cache. Everything listens on
-127.0.0.1; ports are chosen once and kept. DIR/state holds what must survive, DIR/log the logs, DIR/run the pids.
+127.0.0.1; ports are chosen once and kept. DIR/state/slurm holds what must survive, DIR/log the logs, DIR/run the pids;
+other labs may share DIR.
 
 Rights are real: `site.fleet_user` is an administrator of SLURM without being root, `site.job_user` an ordinary user,
 each with an association; who has none can submit nothing. That takes root, because a job runs as its user.
@@ -65,7 +66,7 @@ def slurm_up(
     folder = dir.resolve()
     plan = Plan(suite, static, dynamic, fake, strict, tuple(extra))
     _check(plan)
-    with file_lock(folder / ".lock", say=say, what=f"the cluster in {folder}"):
+    with file_lock(Places(folder, prefix=Path()).lock, say=say, what=f"the cluster in {folder}"):
         before = SlurmSite.load(folder)
         if before is not None and before.suite != suite:
             raise LabError(f"{folder} holds a cluster of {before.suite}, not {suite}: take another folder, or purge it")
@@ -88,16 +89,17 @@ def slurm_down(dir: Path, purge: bool = False) -> None:
 
     Args:
         dir: its folder.
-        purge: remove the folder as well.
+        purge: forget its state as well; the logs stay.
     """
     folder = dir.resolve()
     if not folder.exists():  # somebody removed it: its processes can still be told by their SLURM_CONF
         _stop(folder)
         return
-    with file_lock(folder / ".lock", what=f"the cluster in {folder}"):
+    places = Places(folder, prefix=Path())
+    with file_lock(places.lock, what=f"the cluster in {folder}"):
         _stop(folder)
         if purge:
-            shutil.rmtree(folder)
+            shutil.rmtree(places.state, ignore_errors=True)
 
 
 def _check(plan: Plan) -> None:
@@ -157,7 +159,7 @@ def _arguments() -> argparse.ArgumentParser:
     up.add_argument("--conf", dest="extra", action="append", default=[], metavar="LINE", help="line for slurm.conf")
     down = verbs.add_parser("down", help="stop it")
     down.add_argument("dir", type=Path)
-    down.add_argument("--purge", action="store_true", help="remove DIR too")
+    down.add_argument("--purge", action="store_true", help="forget its state too")
     return parser
 
 

@@ -22,7 +22,7 @@ SPARE_SLURMD_PORTS = 64
 
 @dataclass(frozen=True)
 class Plan:
-    """What was asked for; kept in `DIR/state/site.json` so that a restart is the same cluster.
+    """What was asked for; kept in `DIR/state/slurm/site.json` so that a restart is the same cluster.
 
     Attributes:
         suite: Debian suite ("sid": Slurm 26.05, "trixie": 24.11).
@@ -77,13 +77,23 @@ class Places:
         return Path("/tmp") / f"fm-slurm-{key}"  # noqa: S108  its owner is checked when it is made
 
     @property
-    def etc(self) -> Path:
-        """The keys: only for the daemons."""
-        return self.folder / "etc"
+    def state(self) -> Path:
+        """What must survive a stop; the folder may be shared with the labs of other services."""
+        return self.folder / "state" / "slurm"
 
     @property
-    def state(self) -> Path:
-        return self.folder / "state"
+    def keys(self) -> Path:
+        """munge.key and jwt_hs256.key: only for the daemons."""
+        return self.state / "keys"
+
+    @property
+    def facts(self) -> Path:
+        """What `SlurmSite.load` reads."""
+        return self.state / "site.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.folder / "state" / "slurm.lock"
 
     @property
     def conf(self) -> Path:
@@ -142,7 +152,7 @@ def slurm_conf(plan: Plan, places: Places, ports: Ports, hostname: str) -> str:
         "CredType=cred/munge",
         f"AuthInfo=socket={places.munge_socket}",
         "AuthAltTypes=auth/jwt",
-        f"AuthAltParameters=jwt_key={places.etc}/jwt_hs256.key",
+        f"AuthAltParameters=jwt_key={places.keys}/jwt_hs256.key",
         f"PluginDir={places.prefix}/plugins",
         "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny",
         f"StateSaveLocation={places.state}/slurmctld",
@@ -216,7 +226,7 @@ def slurmdbd_conf(places: Places, ports: Ports) -> str:
         "AuthType=auth/munge",
         f"AuthInfo=socket={places.munge_socket}",
         "AuthAltTypes=auth/jwt",
-        f"AuthAltParameters=jwt_key={places.etc}/jwt_hs256.key",
+        f"AuthAltParameters=jwt_key={places.keys}/jwt_hs256.key",
         "DbdHost=localhost",
         "DbdAddr=127.0.0.1",
         f"DbdPort={ports.dbd}",

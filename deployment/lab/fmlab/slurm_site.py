@@ -124,7 +124,7 @@ class SlurmSite:
 
     def token(self, user: str, ttl_s: float = 86400) -> str:
         """Return a JWT of the user; a negative life makes one that is expired."""
-        key = (self.places.etc / "jwt_hs256.key").read_bytes()
+        key = (self.places.keys / "jwt_hs256.key").read_bytes()
         now = int(time.time())
         claims = {"iat": now, "exp": now + int(ttl_s), "sun": user}
         signed = b".".join(_base64url(json.dumps(part).encode()) for part in ({"alg": "HS256", "typ": "JWT"}, claims))
@@ -166,7 +166,7 @@ class SlurmSite:
         }
 
     def save(self) -> None:
-        """Keep what `load` needs in `DIR/state/site.json`."""
+        """Keep what `load` needs."""
         self.places.state.mkdir(parents=True, exist_ok=True)
         facts = {
             "plan": asdict(self.plan),
@@ -174,16 +174,16 @@ class SlurmSite:
             "prefix": str(self.places.prefix),
             "version": self.version,
         }
-        new = self.places.state / "site.json.new"
+        new = self.places.facts.with_suffix(".new")
         new.write_text(json.dumps(facts, indent=2) + "\n")
-        new.rename(self.places.state / "site.json")
+        new.rename(self.places.facts)
 
     @classmethod
     def load(cls, folder: Path) -> SlurmSite | None:
         """Return the cluster that was made in this folder, running or not; None when there never was one."""
         folder = folder.resolve()
         try:
-            facts = json.loads((folder / "state" / "site.json").read_text())
+            facts = json.loads(Places(folder, prefix=Path()).facts.read_text())
         except FileNotFoundError:
             return None
         plan = facts["plan"]

@@ -92,14 +92,14 @@ def write_files(site: SlurmSite) -> None:
     """Write configuration, keys and GPU devices; keys that are there are kept."""
     places = site.places
     make_public(places)
-    for folder in (places.etc, places.state / "slurmctld", places.state / "munge", site.dir / "log", places.jobs):
+    for folder in (places.keys, places.state / "slurmctld", places.state / "munge", site.dir / "log", places.jobs):
         folder.mkdir(parents=True, exist_ok=True)
     for folder in (places.conf.parent, places.munge_socket.parent, places.devices, places.public / "spool"):
         folder.mkdir(mode=0o755, exist_ok=True)
-    places.etc.chmod(0o700)
+    places.keys.chmod(0o700)
     places.jobs.chmod(0o1777)
     for name in ("munge.key", "jwt_hs256.key"):
-        _write_once(places.etc / name, secrets.token_bytes(64))
+        _write_once(places.keys / name, secrets.token_bytes(64))
     for number in range(site.gpus):
         device = places.devices / f"gpu{number}"
         if not device.is_symlink():
@@ -161,7 +161,7 @@ class Starter:
             "--force",
             f"--socket={places.munge_socket}",
         ]
-        command += [f"--key-file={places.etc}/munge.key", f"--pid-file={places.public}/munge/pid"]
+        command += [f"--key-file={places.keys}/munge.key", f"--pid-file={places.public}/munge/pid"]
         command += [f"--log-file={self.site.dir}/log/munged-own.log", f"--seed-file={places.state}/munge/seed"]
         self.daemons.start("munged", command, env=self.env)
 

@@ -84,7 +84,7 @@ class World:
         """Wait for the build that the spec's metadata names, to its end."""
         while True:
             server = await self.operator.get(server_id)
-            state = build_state(server, spec.metadata[BUILD_KEY], spec.image_id, **pin)  # type: ignore[arg-type]
+            state = build_state(server, spec.metadata[BUILD_KEY], spec.image_id, **pin)
             if not isinstance(state, Building):
                 return state, server
             await asyncio.sleep(self.pause_s)

@@ -9,8 +9,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+LOWEST_MICROVERSION = "2.74"
 
 
 class NovaSettings(BaseSettings):
@@ -24,7 +26,7 @@ class NovaSettings(BaseSettings):
     config_file: Path | None = None
     """clouds.yaml; None: where openstacksdk looks (OS_CLIENT_CONFIG_FILE, ./, ~/.config/openstack, /etc/openstack)."""
 
-    microversion: str = Field(default="2.74", pattern=r"^2\.\d{1,3}$")
+    microversion: str = Field(default=LOWEST_MICROVERSION, pattern=r"^2\.\d{1,3}$")
     """Sent with every call, never negotiated. 2.74 is the lowest that has all we use: embedded flavor (2.47), tags in
     the create call (2.52), user-data in a rebuild (2.57), hypervisor_hostname in a create (2.74)."""
 
@@ -48,3 +50,10 @@ class NovaSettings(BaseSettings):
 
     config_drive: bool = False
     """Whether a new server gets its user-data on a drive too, for images that cannot reach the metadata service."""
+
+    @field_validator("microversion")
+    @classmethod
+    def _not_below_what_is_used(cls, value: str) -> str:
+        if int(value.split(".")[1]) < int(LOWEST_MICROVERSION.split(".")[1]):
+            raise ValueError(f"microversion {value} is below {LOWEST_MICROVERSION}, which a pinned create needs")
+        return value

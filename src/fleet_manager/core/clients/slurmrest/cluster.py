@@ -75,7 +75,9 @@ class ClusterCalls(NodeCalls):
             if error.code != -1:
                 raise
             why = f"{error.message}: SLURM says this of a user that its host does not know ({', '.join(users)})"
-            raise self._api.error(BadRequest, why, "POST", path, -1) from error
+            raise BadRequest(
+                why, peer=PEER, method=error.method, url=error.url, status=error.status, code=error.code
+            ) from error
 
     async def delete_reservation(self, name: str) -> None:
         path = f"/slurm/API/reservation/{names.reservation_name(name)}"

@@ -3,9 +3,13 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.integration.hub.postgres import new_postgres_database, postgres_port
 from tests.integration.hub.support import Api, FakeClock, Lab, running, start_over
 
-pytest_plugins = ["tests.integration.hub.postgres"]
+__all__ = [
+    "new_postgres_database",
+    "postgres_port",
+]  # a conftest below the top may not name plugins, so it imports them
 
 
 @pytest.fixture(scope="session", params=["sqlite", "postgres"])

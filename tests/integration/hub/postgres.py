@@ -1,4 +1,4 @@
-"""The session's real Postgres: a pytest plugin with the fixture `new_postgres_database`.
+"""The session's real Postgres: the fixture `new_postgres_database`.
 
 It is Debian's, started by the session on a free port and loopback only, as user `postgres` when we are root (Postgres
 refuses root), and taken down with the session. Where it is missing it is installed if that can be done, else the

@@ -32,6 +32,7 @@ from fmlab.systemd import environment_file, split_words
 
 # slurmctld takes no notice of a reboot that ends in the second of its last word from the node
 _RESTART_S = 3.0
+_LOOK_FOR_JOBS_S = 0.5  # while a switch wants a reboot under a job: it takes a walk over /proc
 _START = (("systemctl", "start", "slurmd"), ("systemctl", "restart", "slurmd"))
 _ENABLE = (("systemctl", "enable", "--now", "slurmd"), ("systemctl", "--now", "enable", "slurmd"))
 
@@ -44,6 +45,7 @@ class Machine:
         self._daemons = Daemons(hall.folder)
         self._folder = hall.machines / record.server
         self.record = record
+        self._next_look = 0.0
 
     @property
     def _daemon(self) -> str:
@@ -111,17 +113,25 @@ class Machine:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def tick(self, switches: Switches) -> None:
-        """Do what is due: a late boot, a reboot under a job, a GPU that breaks or is mended."""
+        """Do what is due: a late boot, a reboot under a job."""
         if self.record.state == "late" and time.time() >= self.record.due:
             self._try(lambda: self._launch(switches))
-        if self.record.state != "running":
+        if self.record.state != "running" or not switches.reboots_in_burn_in or self.record.rebooted:
             return
-        self._show_gpus(switches)
-        if switches.reboots_in_burn_in and not self.record.rebooted and steps_of(self._hall.slurm, self.record.node):
+        if time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + _LOOK_FOR_JOBS_S
+        if steps_of(self._hall.slurm, self.record.node):
             self._say("reboots under a job")
             self.power_off()
             self._start_later(_RESTART_S)
             self._save(replace(self.record, rebooted=True))
+
+    def show_gpus(self, switches: Switches) -> None:
+        """Let the machine's nvidia-smi say what is in it; it has one while it runs."""
+        if self.record.state == "running":
+            healthy = not switches.fails_burn_in
+            self._hall.smi.describe(self.record.node, _gpus(self._hall.slurm, switches), healthy)
 
     # ---- what it does
 
@@ -165,7 +175,7 @@ class Machine:
         env = slurm.process_env | {"SLURM_CONF": str(conf)}
         self._daemons.start(self._daemon, command(options, hardware, slurm.sbin), env=env)
         self._save(replace(self.record, state="running", node=options.node, due=0.0))
-        self._show_gpus(switches)
+        self.show_gpus(switches)
         self._say(f"starts the slurmd of node {options.node}")
 
     def _environment(self) -> dict[str, str]:
@@ -173,9 +183,6 @@ class Machine:
         if not file.exists():
             raise NotUnderstood("nothing wrote /etc/default/slurmd, so its slurmd has no options")
         return environment_file(file.read_text())
-
-    def _show_gpus(self, switches: Switches) -> None:
-        self._hall.smi.describe(self.record.node, _gpus(self._hall.slurm, switches), not switches.fails_burn_in)
 
     def _try(self, step: Callable[[], None]) -> None:
         try:

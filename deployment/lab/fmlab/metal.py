@@ -33,7 +33,7 @@ from fmlab.nova import NovaCloud
 from fmlab.nvidia_smi import NvidiaSmi
 from fmlab.procs import Daemons, LabError, Say
 from fmlab.slurm_site import SlurmSite
-from fmlab.switches import switch
+from fmlab.switches import parse, switch
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class MetalSite:
 
     def switch(self, name: str, *kinds: str) -> None:
         """Set what is wrong with the machine of a server, e.g. "gpus=7", from its next boot on; none mends it."""
-        switch(self.dir, name, *kinds)
+        metal_switch(self.dir, name, *kinds)
 
     def machine(self, name: str) -> Record | None:
         """Return what is known of the machine of a server name; None when there is none.
@@ -105,6 +105,19 @@ def metal_down(folder: Path, purge: bool = False) -> None:
     daemons.stop(*(name for name in daemons.names() if name.startswith("machine-")))  # its SLURM's folder is gone
     if purge:
         shutil.rmtree(state, ignore_errors=True)
+
+
+def metal_switch(folder: Path, name: str, *kinds: str) -> None:
+    """Set what is wrong with the machine of a server name; see `fmlab.switches`.
+
+    What acts at once has acted when this returns.
+    """
+    switch(folder, name, *kinds)
+    hall = _hall(folder, say=lambda _: None)
+    if hall is not None:
+        for record in hall.records():
+            if record.name == name:
+                Machine(hall, record).show_gpus(parse(list(kinds)))
 
 
 def _smi(slurm: SlurmSite) -> NvidiaSmi:
@@ -168,6 +181,7 @@ def main() -> None:
     wrong.add_argument("kinds", nargs="*", help="see fmlab.switches; none mends the machine")
     args = parser.parse_args()
     folder = args.dir.resolve()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a half-started hall is taken down
     try:
         if args.verb == "up":
             metal_up(folder, slurm=_slurm(args.slurm or folder), nova=NovaCloud.of(args.nova or folder))
@@ -176,7 +190,7 @@ def main() -> None:
         elif args.verb == "down":
             metal_down(folder, args.purge)
         elif args.verb == "switch":
-            switch(folder, args.name, *args.kinds)
+            metal_switch(folder, args.name, *args.kinds)
         else:
             for record in _records(folder):
                 print(f"{record.name:20} {record.state:12} node {record.node or '-':20} {record.server} {record.why}")

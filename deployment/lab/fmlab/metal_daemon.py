@@ -62,6 +62,7 @@ class Metal:
         self._machines = {record.server: Machine(hall, record) for record in hall.records()}
         self._restless: dict[str, tuple[float, float]] = {}  # server -> (look at it when, and how long to wait then)
         self._next_look_at_all = 0.0
+        self._switches: Mapping[str, Switches] = {}
 
     def run(self, stop: threading.Event) -> None:
         """Work until told to stop. The machines stay on."""
@@ -84,6 +85,10 @@ class Metal:
                 self._machines[server].power_off()
             self._restless[server] = (now, _LOOK_AGAIN_S)
         switches = load(self._hall.folder)
+        if switches != self._switches:
+            self._switches = switches
+            for machine in self._machines.values():
+                machine.show_gpus(switches.get(machine.record.name, Switches()))
         if now >= self._next_look_at_all:
             self._look_at_all(switches)
             self._next_look_at_all = now + _LOOK_AT_ALL_S

@@ -15,6 +15,8 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
+import sys
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -84,21 +86,20 @@ def nova_up(folder: Path, *, hosts: tuple[str, ...] = ("node1", "node2"), say: S
     interrupted stops what it started.
     """
     folder = folder.resolve()
-    step = Steps(say)
     daemons = Daemons(folder)
     state = _state(folder)
     with file_lock(folder / "state" / "nova.lock", say=say, what=f"Nova of {folder} in hand"):
         if all(map(daemons.alive, parts.SERVICES)) and state.exists() and set(hosts) <= set(_hosts(state)):
-            step("Nova already runs")
+            say("Nova already runs")
             return NovaCloud.of(folder)
         daemons.stop(*parts.SERVICES)
         try:
-            _start_all(folder, daemons, hosts, step)
+            _start_all(folder, daemons, hosts, say)
         except BaseException:
             daemons.stop(*parts.SERVICES)
             raise
     cloud = NovaCloud.of(folder)
-    step(f"Nova is up: {cloud.compute_url}, {len(cloud.hosts)} hosts, OS_CLIENT_CONFIG_FILE={cloud.clouds_yaml}")
+    say(f"Nova is up: {cloud.compute_url}, {len(cloud.hosts)} hosts, OS_CLIENT_CONFIG_FILE={cloud.clouds_yaml}")
     return cloud
 
 
@@ -123,14 +124,14 @@ def _hosts(state: Path) -> tuple[str, ...]:
     return tuple(json.loads(file.read_text())) if file.exists() else ()
 
 
-def _start_all(folder: Path, daemons: Daemons, hosts: tuple[str, ...], step: Steps) -> None:
+def _start_all(folder: Path, daemons: Daemons, hosts: tuple[str, ...], say: Say) -> None:
     state = _state(folder)
-    venv = parts.virtualenv(step)
+    venv = parts.virtualenv(say)
 
     def start_seeding(layout: parts.Layout, services: tuple[str, ...]) -> None:
         _start(daemons, layout, services, ())
 
-    source = nova_seed.seed(folder, venv, start_seeding, lambda: daemons.stop(*parts.SERVICES), step)
+    source = nova_seed.seed(folder, venv, start_seeding, lambda: daemons.stop(*parts.SERVICES), say)
     if not state.exists():
         nova_seed.copy(source, state)
     parts.prepare(state)
@@ -140,7 +141,7 @@ def _start_all(folder: Path, daemons: Daemons, hosts: tuple[str, ...], step: Ste
     parts.write_clouds(layout)
     everyone = tuple(dict.fromkeys((*_hosts(state), *hosts)))
     (state / "hosts.json").write_text(json.dumps(everyone))
-    step(f"keystone, glance, placement, neutron, nova with {len(everyone)} compute hosts")
+    say(f"keystone, glance, placement, neutron, nova with {len(everyone)} compute hosts")
     _start(daemons, layout, parts.SERVICES, everyone)
 
 
@@ -179,10 +180,14 @@ def main() -> None:
     for verb in (up, down):
         verb.add_argument("dir", type=Path)
     args = parser.parse_args()
-    if args.verb == "up":
-        nova_up(args.dir, hosts=tuple(args.hosts.split(",")))
-    else:
-        nova_down(args.dir, args.purge)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a half-made cloud is taken down
+    try:
+        if args.verb == "up":
+            nova_up(args.dir, hosts=tuple(args.hosts.split(",")), say=Steps())
+        else:
+            nova_down(args.dir, args.purge)
+    except LabError as error:
+        sys.exit(f"nova: {error}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["tests.integration.slurm_site", "tests.integration.nova_cloud", "tests.workflows.environments"]
+pytest_plugins = [
+    "tests.integration.slurm_site",
+    "tests.integration.nova_cloud",
+    "tests.workflows.environments",
+    "tests.integration.site.plugin",
+]
 
 HERE = Path(__file__).parent
 

@@ -6,6 +6,7 @@ Nothing here does I/O or reads a clock.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -276,9 +277,17 @@ class Expectation:
 
 
 def registered(node: SlurmNode, build: Build) -> bool:
-    """Say whether this build has registered: what it says of itself, a slurmd that answers, a state we know."""
+    """Say whether this build has registered: what it says of itself, a slurmd that answers, a state we know.
+
+    A registration that slurmctld refuses counts too: the machine is there, and `refuse_machine` says what is wrong.
+    Its base stays UNKNOWN then (seen on 26.05), so waiting on would only hide the cause.
+    """
+    if not build.proven_by(node):
+        return False
+    if NodeFlag.INVALID_REG in node.state.flags:
+        return True
     settled = node.state.understood and node.state.base not in (NodeBase.UNKNOWN, NodeBase.FUTURE)
-    return settled and node.state.responding and build.proven_by(node)
+    return settled and node.state.responding
 
 
 def why_not_registered(node: SlurmNode | None, name: str, build: Build) -> str:
@@ -297,9 +306,7 @@ def why_not_registered(node: SlurmNode | None, name: str, build: Build) -> str:
 
 def refuse_machine(node: SlurmNode, expected: Expectation) -> Refusal | None:
     """Return why this machine is not the whole one that was promised, or None (the gate on GRES, CPUs and memory)."""
-    short = [*_short_gres(node, expected.gres), *_short_size(node, expected)]
-    if NodeFlag.INVALID_REG in node.state.flags:
-        short.append(f"slurmctld refuses its registration: {node.reason or 'no reason given'}")
+    short = [*_short_gres(node, expected.gres), *_short_size(node, expected), *_refused_registration(node)]
     if not short:
         return None
     return Refusal(
@@ -307,6 +314,20 @@ def refuse_machine(node: SlurmNode, expected: Expectation) -> Refusal | None:
         why=f"Node {node.name} registered with less than promised: {'; '.join(short)}.",
         way_out="Repair the machine (or correct the configuration), then adopt it again with force_rebuild=true.",
     )
+
+
+_REPORTED_LOWER = re.compile(r"gres/(\S+) count (?:reported lower than configured|too low) \((\d+) < (\d+)\)")
+
+
+def _refused_registration(node: SlurmNode) -> list[str]:
+    """Return what slurmctld says against the registration; the node's own figures are the configured ones then."""
+    if NodeFlag.INVALID_REG not in node.state.flags:
+        return []
+    counts = [
+        f"{have} of {want} {'GPUs' if name == 'gpu' else name}"
+        for name, have, want in _REPORTED_LOWER.findall(node.reason)
+    ]
+    return [*counts, f"slurmctld refuses its registration: {node.reason or 'no reason given'}"]
 
 
 def _short_gres(node: SlurmNode, wanted: str) -> list[str]:

@@ -23,6 +23,9 @@ from fleet_manager.temporal.contracts.common import Failure, Payload
 
 log = logging.getLogger(__name__)
 
+READINGS = 2
+"""Readings in a row that must say done: a server that is deleted while it is built shows ACTIVE for a moment."""
+
 
 class WaitServerParams(Payload):
     """Which build of which server, on which machine, until when."""
@@ -72,19 +75,19 @@ class NovaActivities:
         await self.nova.settle_tags(params.server_id, params.device_id, params.build_id)
 
     async def _until_built(self, params: WaitServerParams, seen: list[str]) -> None:
-        started = False
-        while True:
+        started, done = False, 0
+        while done < READINGS:
             try:
                 state = await self._look(params)
             except Unavailable as error:  # waited out: it says nothing about the server
+                done = 0
                 seen[0] = f"Nova cannot be read now: {error}"
             else:
                 seen[0] = words_of_build(state)
                 refusal = refuse_build(state, params.device, params.server_id)
                 if refusal:
                     raise Refused(refusal)
-                if isinstance(state, Done):
-                    return
+                done = done + 1 if isinstance(state, Done) else 0
                 if isinstance(state, Stopped) and not started:
                     started = await self._start(params.server_id)
             await asyncio.sleep(self.interval)

@@ -54,6 +54,7 @@ class NodeFlag(StrEnum):
     REBOOT_ISSUED = "REBOOT_ISSUED"
     POWERING_DOWN = "POWERING_DOWN"
     DYNAMIC_FUTURE = "DYNAMIC_FUTURE"
+    """A FUTURE node that a slurmd has taken (`slurmd -F`): it is there, and IDLE with this flag takes jobs."""
     DYNAMIC_NORM = "DYNAMIC_NORM"
     """Registered itself with `slurmd -Z`; it can be deleted."""
     PLANNED = "PLANNED"
@@ -63,6 +64,10 @@ class NodeFlag(StrEnum):
     POWER_DOWN = "POWER_DOWN"
     POWER_UP = "POWER_UP"
     POWER_DRAIN = "POWER_DRAIN"
+    POWER_DOWN_ASAP = "POWER_DOWN_ASAP"
+    """v0.0.45 writes it beside POWER_DOWN and POWER_DRAIN when both are set."""
+    POWER_DOWN_FORCE = "POWER_DOWN_FORCE"
+    """Likewise for POWER_DOWN and POWERED_DOWN."""
     BLOCKED = "BLOCKED"
     EXTERNAL = "EXTERNAL"
 
@@ -84,9 +89,10 @@ BLOCKING_FLAGS: dict[NodeFlag, str] = {
     NodeFlag.POWERING_DOWN: "powering down",
     NodeFlag.POWER_DOWN: "about to be powered down",
     NodeFlag.POWER_DRAIN: "draining before it is powered down",
+    NodeFlag.POWER_DOWN_ASAP: "to be powered down once its jobs have ended",
+    NodeFlag.POWER_DOWN_FORCE: "being powered down at once",
     NodeFlag.POWERING_UP: "powering up",
     NodeFlag.BLOCKED: "blocked by another job's exclusive topology",
-    NodeFlag.DYNAMIC_FUTURE: "not there (FUTURE)",
     NodeFlag.EXTERNAL: "managed outside of this SLURM, no job can run there",
 }
 """Flag -> why a node with it takes no job. PLANNED, RESERVED, COMPLETING and the rest do not keep jobs off."""
@@ -189,18 +195,19 @@ class Gres:
 
 
 def parse_gres(text: str) -> tuple[Gres, ...]:
-    """Read a GRES text such as `gpu:h100:8(S:0-1),nic:2`.
+    """Read a GRES text such as `gpu:h100:8(S:0-1),nic:2`, as slurm.conf and slurmctld write it.
 
     Raises:
-        ValueError: a part that is not `name[:type]:count`; counts may carry SLURM's K, M, G suffix.
+        ValueError: a part that is not `name[:type][:no_consume]:count`; a count may have the suffix K, M, G, T or P.
     """
     found: list[Gres] = []
     for part in _split_outside_brackets(text):
-        body = part.split("(", 1)[0].strip()
-        if not body:
+        body, bracket, sockets = part.strip().partition("(")
+        if not body and not bracket:
             continue
         words = body.split(":")
-        if len(words) not in (2, 3) or not all(words):
+        words[1:-1] = [word for word in words[1:-1] if word.lower() != "no_consume"]
+        if len(words) not in (2, 3) or not all(words) or (bracket and not sockets.endswith(")")):
             msg = f"GRES {part!r} is not of the form name[:type]:count, as in gpu:h100:8"
             raise ValueError(msg)
         found.append(Gres(words[0], words[1] if len(words) == 3 else None, _count(words[-1], part)))
@@ -208,12 +215,12 @@ def parse_gres(text: str) -> tuple[Gres, ...]:
 
 
 def _count(word: str, part: str) -> int:
-    factor = {"K": 1024, "M": 1024**2, "G": 1024**3}.get(word[-1].upper(), 1)
-    digits = word[:-1] if factor > 1 else word
-    if not digits.isdecimal():
+    power = "KMGTP".find(word[-1].upper()) + 1
+    digits = word[:-1] if power else word
+    if not (digits.isascii() and digits.isdecimal()):
         msg = f"GRES {part!r} has no whole number as its count, as in gpu:h100:8"
         raise ValueError(msg)
-    return int(digits) * factor
+    return int(digits) * 1024**power
 
 
 def _split_outside_brackets(text: str) -> list[str]:
@@ -290,7 +297,7 @@ class SlurmNode:
     @property
     def in_our_world(self) -> bool:
         """Say whether it is a member of the cluster: known, defined and not FUTURE."""
-        return self.state.base is not NodeBase.FUTURE and NodeFlag.DYNAMIC_FUTURE not in self.state.flags
+        return self.state.base is not NodeBase.FUTURE
 
 
 def extra_value(extra: str, key: str) -> str | None:

@@ -44,20 +44,24 @@ _PENDING = frozenset(
 _RUNNING = frozenset(
     {"RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT", "POWER_UP_NODE", "EXPEDITING"}
 )
+_ON_NODES = frozenset({"RUNNING", "SUSPENDED"})
+"""Bases, not flags: with one of them a job has its nodes, whatever other words stand beside it."""
 _ENDS: dict[str, JobEnd] = {
-    "COMPLETED": JobEnd.PASSED,
-    "FAILED": JobEnd.FAILED,
-    "TIMEOUT": JobEnd.FAILED,
-    "OUT_OF_MEMORY": JobEnd.FAILED,
-    "DEADLINE": JobEnd.FAILED,
-    "NODE_FAIL": JobEnd.INFRASTRUCTURE,
-    "BOOT_FAIL": JobEnd.INFRASTRUCTURE,
     "LAUNCH_FAILED": JobEnd.INFRASTRUCTURE,
     "RECONFIG_FAIL": JobEnd.INFRASTRUCTURE,
     "REVOKED": JobEnd.INFRASTRUCTURE,
+    "NODE_FAIL": JobEnd.INFRASTRUCTURE,
+    "BOOT_FAIL": JobEnd.INFRASTRUCTURE,
     "PREEMPTED": JobEnd.INFRASTRUCTURE,
+    "TIMEOUT": JobEnd.FAILED,
+    "OUT_OF_MEMORY": JobEnd.FAILED,
+    "DEADLINE": JobEnd.FAILED,
+    "FAILED": JobEnd.FAILED,
     "CANCELLED": JobEnd.CANCELLED,
+    "COMPLETED": JobEnd.PASSED,
 }
+"""What ends a job, in the order in which one decides where there are several: the first three are flags beside a base
+(slurm.h `job_states`), and COMPLETED says least."""
 _CAUSES: dict[str, str] = {
     "TIMEOUT": "did not end within its time limit",
     "OUT_OF_MEMORY": "ran out of memory",
@@ -69,6 +73,12 @@ _CAUSES: dict[str, str] = {
     "REVOKED": "was revoked by another cluster",
     "PREEMPTED": "was preempted",
 }
+_FAULTS: dict[str, str] = {
+    "NodeDown": "its node went down",
+    "JobLaunchFailure": "it could not be launched on its node",
+    "SystemFailure": "SLURM itself, a file system or the network failed",
+}
+"""`state_reason` of a FAILED job that says nothing about what the job tests (slurm's job_state_reason.c)."""
 KNOWN_STATES = _PENDING | _RUNNING | frozenset(_ENDS) | {"COMPLETING"}
 """The closed set of v0.0.45's `job_state`: 28 words (case 057)."""
 
@@ -121,11 +131,11 @@ def judge(job: SlurmJob) -> JobVerdict:
     """Tell a job's phase and end. An unknown word is UNKNOWN, so that nobody takes it for an end."""
     if not job.states or job.states - KNOWN_STATES:
         return JobVerdict(JobPhase.UNKNOWN, None, f"state {_words(job.states) or 'missing'} is not known to us")
-    ends = job.states & _ENDS.keys()
-    if not ends or (job.states & _PENDING):
-        phase = JobPhase.PENDING if job.states & _PENDING else JobPhase.RUNNING
-        return JobVerdict(phase, None, job.state_reason if phase is JobPhase.PENDING else "")
-    state = sorted(ends)[0]
+    if job.states & _PENDING:
+        return JobVerdict(JobPhase.PENDING, None, job.state_reason)
+    state = next((word for word in _ENDS if word in job.states), None)
+    if state is None or job.states & _ON_NODES:
+        return JobVerdict(JobPhase.RUNNING)
     if state == "PREEMPTED" and job.requeue:
         return JobVerdict(JobPhase.PENDING, None, "preempted, to be requeued")
     end, why = _end_of(job, state)
@@ -140,18 +150,23 @@ def _end_of(job: SlurmJob, state: str) -> tuple[JobEnd, str]:
         return JobEnd.FAILED, f"COMPLETED, but its exit code is {_code(job)}"
     if state in _CAUSES:
         end = _ENDS[state]
-        if state == "DEADLINE" and job.start_time is None:
+        if state == "DEADLINE" and _never_ran(job):
             end = JobEnd.NEVER_STARTED
         return end, f"{state}: {_CAUSES[state]}"
     if state == "CANCELLED":
-        return JobEnd.CANCELLED, "cancelled before it started" if job.start_time is None else "cancelled while it ran"
+        return JobEnd.CANCELLED, "cancelled before it started" if _never_ran(job) else "cancelled while it ran"
     if job.state_reason in NEVER_STARTS:
         return JobEnd.NEVER_STARTED, f"never started: {job.state_reason}"
-    if job.state_reason == "NodeDown":
-        return JobEnd.INFRASTRUCTURE, "FAILED: its node went down"
+    if job.state_reason in _FAULTS:
+        return JobEnd.INFRASTRUCTURE, f"FAILED: {_FAULTS[job.state_reason]}"
     if job.signal == OUTPUT_NOT_WRITABLE_SIGNAL:
         return JobEnd.INFRASTRUCTURE, "FAILED: its output file could not be opened on the node"
     return JobEnd.FAILED, f"FAILED: exit code {_code(job)}" + (f", {job.state_reason}" if job.state_reason else "")
+
+
+def _never_ran(job: SlurmJob) -> bool:
+    """Say whether an ended job never had a node: slurmctld sets start and end to the same moment for such a one."""
+    return job.start_time is None or not job.nodes
 
 
 def _code(job: SlurmJob) -> str:

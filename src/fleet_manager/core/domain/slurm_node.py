@@ -220,7 +220,7 @@ def _count(word: str, part: str) -> int:
     if not (digits.isascii() and digits.isdecimal()):
         msg = f"GRES {part!r} has no whole number as its count, as in gpu:h100:8"
         raise ValueError(msg)
-    return int(digits) * 1024**power
+    return int(digits) << (10 * power)
 
 
 def _split_outside_brackets(text: str) -> list[str]:

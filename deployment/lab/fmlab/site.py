@@ -16,7 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,7 +150,7 @@ def _servers(
     """Start the servers side by side: they do not need each other, only the metal needs two of them."""
     hosts = tuple(str(one["hypervisor_hostname"]) for one in devices)
     with ThreadPoolExecutor() as pool:
-        nova = pool.submit(nova_up, folder, hosts=hosts, say=_unstamped(step))
+        nova = pool.submit(nova_up, folder, hosts=hosts, say=step)
         slurm = pool.submit(slurm_up, folder, suite=suite, strict=strict, say=step)
         temporal = pool.submit(temporal_up, folder, say=step)
         hub = pool.submit(hub_up, folder, site=SITE, devices=devices, database_url=database_url, say=step)
@@ -159,11 +159,6 @@ def _servers(
         cloud = nova.result()
         metal = metal_up(folder, slurm=cluster, nova=cloud, say=step)
         return Site(folder, cluster, cloud, metal, temporal.result(), hub.result())
-
-
-def _unstamped(step: Say) -> Callable[[str], None]:
-    """Drop the stamp that the Nova lab puts before its own steps."""
-    return lambda text: step(text.partition("] ")[2] or text)
 
 
 def _write_secrets(site: Site) -> None:

@@ -143,7 +143,7 @@ async def test_too_little_memory_is_a_refusal_that_says_how_much(running_site: R
     failed = await running_site.fail("gpu-005")
     running_site.site.metal.switch("gpu-005")
     assert failed.type == "IncompleteMachine"
-    assert "1000 of 3500 MiB of memory" in failed.message
+    assert "3000 of 3500 MiB of memory" in failed.message
     assert "DRAIN" in flags(running_site.node("gpu-005"))
 
 
@@ -197,6 +197,7 @@ async def test_a_users_reservation_is_refused_before_anything_is_touched(running
 async def test_a_hold_that_came_meanwhile_is_on_the_node_before_the_reservation_is_off(
     running_site: RunningSite,
 ) -> None:
+    running_site.site.metal.switch("gpu-009", "boots-late=6")
     handle = await running_site.start("gpu-009")
     await running_site.until_phase(handle, AdoptPhase.REGISTER)
     actor = running_site.client.get_workflow_handle(node_actor.workflow_id(SITE, "gpu-009"))
@@ -239,7 +240,7 @@ async def test_cancelled_while_its_machine_never_boots_it_leaves_a_hold_and_a_na
 
 
 async def test_two_adoptions_under_different_ids_exclude_each_other(running_site: RunningSite) -> None:
-    running_site.site.metal.switch("gpu-011", "boots-late=8")
+    running_site.site.metal.switch("gpu-011", "boots-late=6")
     first = await running_site.start("gpu-011")
     await running_site.until_phase(first, AdoptPhase.REGISTER)
     second = await running_site.client.start_workflow(

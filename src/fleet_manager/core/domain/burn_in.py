@@ -23,7 +23,7 @@ given=$(tr ',' '\\n' <<< "${CUDA_VISIBLE_DEVICES:-}" | grep -c .)
 command -v nvidia-smi > /dev/null || { echo "nvidia-smi is not on this node's PATH"; exit 21; }
 rows=$(nvidia-smi --query-gpu=uuid,ecc.errors.uncorrected.volatile.total --format=csv,noheader) || {
     echo "nvidia-smi fails: $rows"; exit 22; }
-alive=$(grep -c . <<< "$rows")
+alive=$(grep -cE '^(GPU|MIG)-[^,]+, *([0-9]+|\\[?(N/A|Not Supported)\\]?) *$' <<< "$rows")
 [ "$alive" -ge "$want" ] || { echo "$alive of $want GPUs answer"; exit 23; }
 errors=$(awk -F', *' '$2 ~ /^[0-9]+$/ { sum += $2 } END { print sum + 0 }' <<< "$rows")
 [ "$errors" -eq 0 ] || { echo "$errors uncorrected memory errors"; exit 24; }
@@ -145,6 +145,10 @@ def verdict_of(end: JobEnd) -> Verdict:
 
 
 def evidence(job: SuiteJob, job_id: int, end: JobEnd, why: str, return_code: int | None) -> str:
-    """Return one sentence of what the job showed, for the hold's reason and for the result."""
-    meaning = job.exit_meanings.get(return_code or 0, "") if end is JobEnd.FAILED else ""
+    """Return one sentence of what the job showed, for the hold's reason and for the result.
+
+    A code means something only where it decided: a job that timed out may have left any code behind.
+    """
+    decided = end is JobEnd.FAILED and return_code is not None and f"exit code {return_code}" in why
+    meaning = job.exit_meanings.get(return_code or 0, "") if decided else ""
     return f"job {job_id} ({job.name}) {end}: {meaning or why}"

@@ -1,9 +1,10 @@
 """Nothing that is missing, null, odd or wrong is ever read as empty, idle, free or done."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.clients.slurmrest.server import Reply, complaint, envelope
+from tests.clients.slurmrest.server import Reply, Request, complaint, envelope
 from tests.clients.slurmrest.talk import Talk
 
 from fleet_manager.core.clients.errors import BadRequest
@@ -191,3 +192,58 @@ async def test_an_update_that_would_be_ignored_is_refused(talk: Talk, update: No
         with pytest.raises(BadRequest):
             await client.update_node("gpu01", update)
         assert server.asked("POST") == []
+
+
+def one_of(*names: str) -> Callable[[Request], Reply]:
+    """Return a handler of a cluster with these nodes."""
+    nodes = [{"name": name, "state": ["IDLE"]} for name in names]
+
+    def handle(request: Request) -> Reply:
+        if request.path.endswith("/nodes/"):
+            return Reply(200, envelope(nodes=nodes))
+        found = [node for node in nodes if node["name"] == request.path.rsplit("/", 1)[1]]
+        return Reply(200, envelope(nodes=found) if found else envelope(errors=[complaint(0)]))
+
+    return handle
+
+
+async def test_a_name_in_another_case_is_found_in_slurms_spelling(talk: Talk) -> None:
+    """Case 027."""
+    async with talk(one_of("a001", "b001")) as (client, server):
+        assert (await client.node("A001")).name == "a001"
+        assert [one.path.rsplit("/", 2)[1:] for one in server.requests[1:]] == [
+            ["node", "A001"],
+            ["nodes", ""],
+            ["node", "a001"],
+        ]
+
+
+async def test_a_name_that_is_spelled_right_costs_one_small_request(talk: Talk) -> None:
+    async with talk(one_of("a001", "A001")) as (client, server):
+        assert (await client.node("A001")).name == "A001"
+        assert len(server.requests) == 2
+
+
+async def test_two_nodes_that_differ_in_case_only_are_ambiguous_to_a_third_spelling(talk: Talk) -> None:
+    async with talk(one_of("gpu-a", "GPU-A")) as (client, _):
+        with pytest.raises(slurm.AmbiguousNode, match="GPU-A, gpu-a"):
+            await client.node("Gpu-a")
+
+
+async def test_a_write_takes_no_other_spelling(talk: Talk) -> None:
+    async with talk(one_of("a001")) as (client, server):
+        with pytest.raises(slurm.NodeNotFound):
+            await client.update_node("A001", NodeUpdate(NodeStateWord.DRAIN, "why"))
+        assert server.asked("POST") == []
+
+
+async def test_a_configuration_without_its_payload_is_unreadable(talk: Talk) -> None:
+    async with talk(Reply(200, envelope())) as (client, _):
+        with pytest.raises(slurm.UnreadableAnswer):
+            await client.config()
+
+
+async def test_another_reservation_than_the_one_asked_for_is_unreadable(talk: Talk) -> None:
+    async with talk(Reply(200, envelope(reservations=[{"name": "other"}]))) as (client, _):
+        with pytest.raises(slurm.UnreadableAnswer):
+            await client.reservation("fm")

@@ -60,6 +60,14 @@ async def test_without_accounting_24_11_leaves_the_reason_on_a_free_node(time: T
     assert (node.reason, node.hold_reason) == ("fm:why", None)
 
 
+async def test_an_undrained_node_does_not_respond_for_a_moment(slurm: FakeSlurm, time: Time) -> None:
+    await slurm.update_node("gpu01", DRAIN)
+    await slurm.update_node("gpu01", UNDRAIN)
+    assert not (await slurm.read_node("gpu01")).state.schedulable
+    time.now += timedelta(seconds=1)
+    assert (await slurm.read_node("gpu01")).state.schedulable
+
+
 async def test_time_passes_only_by_the_clock(slurm: FakeSlurm, time: Time) -> None:
     job_id = (await slurm.submit(spec())).job_id
     assert judge(await slurm.job(job_id)).phase is JobPhase.RUNNING

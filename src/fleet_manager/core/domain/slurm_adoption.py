@@ -22,13 +22,14 @@ from fleet_manager.core.domain.server import (
     Lost,
     NotThisBuild,
     Server,
+    ServerStatus,
     Stopped,
     is_settled,
     rebuild_refusal,
 )
 from fleet_manager.core.domain.slurm_bootstrap_config import SlurmBootstrapConfig, check_user_data, missing_fields
 from fleet_manager.core.domain.slurm_cluster import Partition, Reservation
-from fleet_manager.core.domain.slurm_holds import Hold, HoldKind, Ownership, ReasonClass, classify, short_id
+from fleet_manager.core.domain.slurm_holds import Hold, HoldKind, Ownership, ReasonClass, classify, live, short_id
 from fleet_manager.core.domain.slurm_job import SlurmJob
 from fleet_manager.core.domain.slurm_node import Gres, NodeBase, NodeFlag, SlurmNode, parse_gres
 from fleet_manager.core.domain.slurm_projection import Build
@@ -130,7 +131,7 @@ def _in_use(seen: Seen) -> Refusal | None:
 
 
 def _held(seen: Seen, claim_id: str, *, force_rebuild: bool) -> Refusal | None:
-    others = [hold for hold in seen.holds if hold.kind is HoldKind.DRAIN and hold.id != claim_id]
+    others = [hold for hold in live(seen.holds, seen.now) if hold.kind is HoldKind.DRAIN and hold.id != claim_id]
     if others:
         who = "; ".join(f"{hold.owner} since {hold.since:%Y-%m-%d %H:%M} UTC: {hold.why}" for hold in others)
         return Refusal(
@@ -138,20 +139,26 @@ def _held(seen: Seen, claim_id: str, *, force_rebuild: bool) -> Refusal | None:
             why=f"Node {seen.node_name} is held by {who}.",
             way_out=f"Ask the owner, or resume the hold: fleet-manager resume {seen.node_name} --hold {others[0].id}",
         )
-    if seen.node is None:
-        return None
-    whose = classify(seen.node.hold_reason, seen.node.reason_set_by, seen.ownership)
+    return _held_in_slurm(seen, seen.node, force_rebuild=force_rebuild) if seen.node else None
+
+
+def _held_in_slurm(seen: Seen, node: SlurmNode, *, force_rebuild: bool) -> Refusal | None:
+    # who set a node DOWN or FAIL and wrote why is heard as well: our DRAIN would make a hold of it, our RESUME clear it
+    set_aside = node.state.down or NodeFlag.FAIL in node.state.flags
+    reason = node.reason if set_aside and node.reason else node.hold_reason
+    whose = classify(reason, node.reason_set_by, seen.ownership)
+    done = "drained" if node.state.drain else f"set {node.state}"
     if whose is ReasonClass.FOREIGN:
-        by = seen.node.reason_set_by or "somebody"
+        by = node.reason_set_by or "somebody"
         return Refusal(
             code="NodeHeld",
-            why=f"Node {seen.node_name} is drained by {by}: {seen.node.reason or '(no reason given)'}.",
+            why=f"Node {seen.node_name} is {done} by {by}: {node.reason or '(no reason given)'}.",
             way_out="Ask them to resume it in SLURM; we never clear a drain that is not ours.",
         )
     if whose is ReasonClass.SYSTEM and not force_rebuild and seen.servers:
         return Refusal(
             code="NodeDrainedBySlurm",
-            why=f"slurmctld drained node {seen.node_name} itself: {seen.node.reason}.",
+            why=f"Node {seen.node_name} is {done} by slurmctld itself: {node.reason}.",
             way_out="If a new build is the cure, adopt it with force_rebuild=true; else mend it and resume it.",
         )
     return None
@@ -224,6 +231,7 @@ def plan_build(wanted: Wanted, server: Server | None, build_id: str, *, force_re
     """Decide between create, rebuild, leave and refuse.
 
     A server that carries BUILD_ID already is what an earlier try of this same adoption made: it is left, force or not.
+    One that matches and is switched off is left as well: whoever waits for it starts it (case 032).
     """
     if server is None:
         return BuildPlan(Way.CREATE, "the device has no server")
@@ -237,7 +245,7 @@ def plan_build(wanted: Wanted, server: Server | None, build_id: str, *, force_re
             way_out="Recreate needed: release the device (its server is deleted), then adopt it again.",
         )
     differs = _differences(wanted, server)
-    if not differs and not force_rebuild and is_settled(server) and server.status == "ACTIVE" and server.build_id:
+    if not differs and not force_rebuild and is_settled(server) and server.status in _BUILT:
         return BuildPlan(Way.LEAVE, "image, flavor and user-data match already")
     refusal = rebuild_refusal(server)
     if refusal:
@@ -249,6 +257,9 @@ def plan_build(wanted: Wanted, server: Server | None, build_id: str, *, force_re
     return BuildPlan(
         Way.REBUILD, "; ".join(differs) or ("forced" if force_rebuild else f"the server is {server.status}")
     )
+
+
+_BUILT = (ServerStatus.ACTIVE, ServerStatus.SHUTOFF)
 
 
 def _differences(wanted: Wanted, server: Server) -> list[str]:
@@ -323,23 +334,26 @@ def _refused_registration(node: SlurmNode) -> list[str]:
     """Return what slurmctld says against the registration; the node's own figures are the configured ones then."""
     if NodeFlag.INVALID_REG not in node.state.flags:
         return []
-    counts = [
-        f"{have} of {want} {'GPUs' if name == 'gpu' else name}"
-        for name, have, want in _REPORTED_LOWER.findall(node.reason)
-    ]
+    counts = [f"{have} of {want} {_plural(name)}" for name, have, want in _REPORTED_LOWER.findall(node.reason)]
     return [*counts, f"slurmctld refuses its registration: {node.reason or 'no reason given'}"]
 
 
 def _short_gres(node: SlurmNode, wanted: str) -> list[str]:
-    have = parse_gres(node.gres)
+    try:
+        have = parse_gres(node.gres)
+    except ValueError:
+        return [f"its GRES {node.gres!r} cannot be read, {wanted} was promised"]
     short: list[str] = []
     for want in parse_gres(wanted):
         count = sum(gres.count for gres in have if _same_kind(gres, want))
         if count < want.count:
-            name = "GPUs" if want.name == "gpu" else want.name
             kind = f" of type {want.type}" if want.type else ""
-            short.append(f"{count} of {want.count} {name}{kind}")
+            short.append(f"{count} of {want.count} {_plural(want.name)}{kind}")
     return short
+
+
+def _plural(gres: str) -> str:
+    return "GPUs" if gres == "gpu" else gres
 
 
 def _same_kind(have: Gres, want: Gres) -> bool:
@@ -384,6 +398,8 @@ def reservation_problem(reservation: Reservation | None, node: str, user: str, n
         return f"reservation {name} lets in {', '.join(reservation.users) or 'nobody'}, not {user} alone"
     if not reservation.active(now):
         return f"reservation {name} is not active now"
+    if reservation.end is not None:
+        return f"reservation {name} ends at {reservation.end:%Y-%m-%d %H:%M} UTC, and users' jobs would start then"
     return ""
 
 
@@ -392,11 +408,11 @@ def partition_problem(partitions: Sequence[Partition], name: str, node: str) -> 
     partition = next((one for one in partitions if one.name == name), None)
     if partition is None:
         known = ", ".join(one.name for one in partitions) or "none"
-        return f"partition {name} does not exist (there are: {known}); set FLEET_SLURM__BURN_IN_PARTITION"
+        return f"partition {name} does not exist (there are: {known}); set FLEET_SITE__BURN_IN_PARTITION"
     if partition.state != "UP":
         return f"partition {name} is {partition.state}"
     if node not in partition.nodes:
-        return f"node {node} is not in partition {name}; set FLEET_SLURM__BURN_IN_PARTITION or the role's features"
+        return f"node {node} is not in partition {name}; set FLEET_SITE__BURN_IN_PARTITION or the role's features"
     return ""
 
 

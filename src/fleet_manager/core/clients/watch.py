@@ -34,6 +34,10 @@ class _Waiter(Generic[V]):
 class Lane(Generic[K, V]):
     """The waiters of one kind of thing, and the one loop that looks for all of them.
 
+    An interval costs at most one look for everybody (one list, or up to SINGLES single requests), and up to SINGLES
+    single requests more for keys whose waiter came since: whoever comes is looked for at once, and no list is read
+    sooner because somebody came. A waiter is told only what was read after it came.
+
     Args:
         read_one: returns the thing, None if the server says that there is none.
         read_all: returns everything by key, None if nothing changed since the last call.
@@ -54,9 +58,10 @@ class Lane(Generic[K, V]):
         self._read_one, self._read_all = read_one, read_all
         self._lists, self._interval, self._singles = lists, interval, singles
         self._waiters: dict[K, list[_Waiter[V]]] = {}
+        self._newcomers: dict[K, None] = {}
+        self._came = asyncio.Event()
         self._last: Mapping[K, V] = {}
         self._loop: asyncio.Task[None] | None = None
-        self._wake = asyncio.Event()
 
     @property
     def waiting(self) -> int:
@@ -84,7 +89,8 @@ class Lane(Generic[K, V]):
 
         waiter = _Waiter[V](test, asyncio.get_running_loop().create_future(), trouble if trouble is not None else [])
         self._waiters.setdefault(key, []).append(waiter)
-        self._wake.set()
+        self._newcomers[key] = None
+        self._came.set()
         if self._loop is None or self._loop.done():
             self._loop = asyncio.create_task(self._look_while_waited_for())
         try:
@@ -101,63 +107,84 @@ class Lane(Generic[K, V]):
             self._waiters.pop(key, None)
 
     async def _look_while_waited_for(self) -> None:
+        clock = asyncio.get_running_loop().time
         while self._waiters:
-            self._wake.clear()
             await self._look()
-            if self._waiters:
-                await self._pause()
+            await self._look_for_newcomers(until=clock() + self._interval)
 
-    async def _pause(self) -> None:
-        """Sleep one interval; a new waiter is looked for at once, but never more often than once a tenth of it."""
-        await asyncio.sleep(self._interval / 10)
-        try:
-            await asyncio.wait_for(self._wake.wait(), self._interval * 0.9)
-        except TimeoutError:
-            return
+    async def _look_for_newcomers(self, until: float) -> None:
+        """Sleep until UNTIL; look for the first few who come meanwhile, each alone. The others are in the next look."""
+        for _ in range(self._singles):
+            if not await self._somebody_came(until):
+                return
+            key = next(iter(self._newcomers))
+            del self._newcomers[key]
+            await self._look_for_one(key)
+        await asyncio.sleep(until - asyncio.get_running_loop().time())
+
+    async def _somebody_came(self, until: float) -> bool:
+        while not self._newcomers:
+            self._came.clear()
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._came.wait()
+            except TimeoutError:
+                return False
+        return asyncio.get_running_loop().time() < until
 
     async def _look(self) -> None:
-        keys = list(self._waiters)
-        if len(keys) <= self._singles:
-            for key in keys:
-                await self._look_for_one(key)
+        self._newcomers.clear()
+        if len(self._waiters) > self._singles:
+            await self._look_for_all()
             return
-        try:
-            async with self._lists:
+        for key in list(self._waiters):
+            await self._look_for_one(key)
+
+    async def _look_for_all(self) -> None:
+        async with self._lists:
+            self._newcomers.clear()
+            asking = {key: waiters[:] for key, waiters in self._waiters.items()}
+            try:
                 everything = await self._read_all()
-        except Exception as error:
-            for key in keys:
-                self._tell_trouble(key, error)
-            return
+            except Exception as error:
+                for waiters in asking.values():
+                    _tell_trouble(waiters, error)
+                return
         if everything is not None:
             self._last = everything
-        for key in keys:
-            self._tell(key, self._last.get(key))
+        for key, waiters in asking.items():
+            _tell(waiters, self._last.get(key))
 
     async def _look_for_one(self, key: K) -> None:
+        asking = self._waiters.get(key, [])[:]
+        if not asking:
+            return
         try:
             value = await self._read_one(key)
         except Exception as error:
-            self._tell_trouble(key, error)
+            _tell_trouble(asking, error)
         else:
-            self._tell(key, value)
+            _tell(asking, value)
 
-    def _tell(self, key: K, value: V | None) -> None:
-        for waiter in self._waiters.get(key, [])[:]:
-            waiter.trouble.clear()
-            if waiter.done.done():
-                continue
-            try:
-                if waiter.decide(value):
-                    waiter.done.set_result(None)
-            except Exception as error:  # what the waiter's own decision raises is the waiter's
-                waiter.done.set_exception(error)
 
-    def _tell_trouble(self, key: K, error: Exception) -> None:
-        """Tell a failed look: Unavailable is waited out, a final no or a fault of our own ends the wait."""
-        for waiter in self._waiters.get(key, [])[:]:
-            waiter.trouble[:] = [str(error)]
-            if not isinstance(error, Unavailable) and not waiter.done.done():
-                waiter.done.set_exception(error)
+def _tell(waiters: list[_Waiter[V]], value: V | None) -> None:
+    for waiter in waiters:
+        waiter.trouble.clear()
+        if waiter.done.done():
+            continue
+        try:
+            if waiter.decide(value):
+                waiter.done.set_result(None)
+        except Exception as error:  # what the waiter's own decision raises is the waiter's
+            waiter.done.set_exception(error)
+
+
+def _tell_trouble(waiters: list[_Waiter[V]], error: Exception) -> None:
+    """Tell a failed look: Unavailable is waited out, a final no or a fault of our own ends the wait."""
+    for waiter in waiters:
+        waiter.trouble[:] = [str(error)]
+        if not isinstance(error, Unavailable) and not waiter.done.done():
+            waiter.done.set_exception(error)
 
 
 class Watch:

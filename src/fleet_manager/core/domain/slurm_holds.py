@@ -16,11 +16,11 @@ Nothing here does I/O or reads a clock.
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints
 
 PREFIX = "fm:"
 MAX_REASON_BYTES = 480
@@ -29,6 +29,8 @@ MAX_ID_BYTES = 280
 SHORT_ID = 12
 
 OwnerName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._@-]{0,31}$")]
+UtcTime = Annotated[AwareDatetime, AfterValidator(lambda at: at.astimezone(UTC))]
+"""Whatever zone a caller writes: everybody who shows it says UTC."""
 HoldId = Annotated[str, StringConstraints(pattern=r"^[0-9a-zA-Z-]{12,64}$")]
 
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e\u00a0-\U0010ffff]+")
@@ -62,9 +64,9 @@ class Hold(BaseModel):
     """The first run id of the workflow that placed it."""
     owner: OwnerName
     why: Annotated[str, Field(min_length=1, max_length=500)]
-    since: AwareDatetime
+    since: UtcTime
     kind: HoldKind = HoldKind.DRAIN
-    expires: AwareDatetime | None = None
+    expires: UtcTime | None = None
 
     @property
     def short_id(self) -> str:

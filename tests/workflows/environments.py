@@ -59,7 +59,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-async def temporal(temporal_kind: str, request: pytest.FixtureRequest) -> WorkflowEnvironment:
+def temporal(temporal_kind: str, request: pytest.FixtureRequest) -> WorkflowEnvironment:
     """One of the two servers."""
     name = "time_skipping" if temporal_kind == "time-skipping" else "dev_server"
     environment: WorkflowEnvironment = request.getfixturevalue(name)

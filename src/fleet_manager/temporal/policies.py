@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TypedDict
 
 from temporalio.common import RetryPolicy
+from temporalio.workflow import ActivityCancellationType
 
 
 class Options(TypedDict, total=False):
@@ -18,7 +19,11 @@ class Options(TypedDict, total=False):
     schedule_to_close_timeout: timedelta
     heartbeat_timeout: timedelta
     retry_policy: RetryPolicy
+    cancellation_type: ActivityCancellationType
 
+
+FINISH_FIRST = ActivityCancellationType.WAIT_CANCELLATION_COMPLETED
+"""A step that writes is not left in mid-air by a cancel: what it does would land after the clean-up."""
 
 PATIENCE = timedelta(hours=12)
 """How long an operation waits for a peer that is away. A site's outage lasts hours and is no reason to leave a node
@@ -32,6 +37,7 @@ SLURM_API: Options = {
     "retry_policy": RetryPolicy(
         initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=30)
     ),
+    "cancellation_type": FINISH_FIRST,
 }
 HUB_API: Options = {
     "start_to_close_timeout": timedelta(minutes=2),
@@ -39,6 +45,7 @@ HUB_API: Options = {
     "retry_policy": RetryPolicy(
         initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=30)
     ),
+    "cancellation_type": FINISH_FIRST,
 }
 PROJECTION: Options = {
     "start_to_close_timeout": timedelta(minutes=3),
@@ -55,6 +62,7 @@ ACTOR: Options = {
     "retry_policy": RetryPolicy(
         initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=30)
     ),
+    "cancellation_type": FINISH_FIRST,
 }
 NOVA_ACTION: Options = {
     "start_to_close_timeout": timedelta(minutes=10),
@@ -63,6 +71,7 @@ NOVA_ACTION: Options = {
     "retry_policy": RetryPolicy(
         initial_interval=timedelta(seconds=5), backoff_coefficient=2.0, maximum_interval=timedelta(minutes=2)
     ),
+    "cancellation_type": FINISH_FIRST,
 }
 WAIT: Options = {
     "heartbeat_timeout": timedelta(seconds=120),

@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 from temporalio.client import Client
-from temporalio.worker import Worker
+from temporalio.worker import Interceptor, Worker
 
 from fleet_manager.core.clients.fleet_manager import FleetManager, FleetManagerClient
 from fleet_manager.core.clients.nova.client import OpenStackNova
@@ -150,7 +150,14 @@ def site_activities(
     )
 
 
-def site_workers(client: Client, activities: SiteActivities, site: str, *, watch: bool = True) -> list[Worker]:
+def site_workers(
+    client: Client,
+    activities: SiteActivities,
+    site: str,
+    *,
+    watch: bool = True,
+    interceptors: Sequence[Interceptor] = (),
+) -> list[Worker]:
     """Return the workers of a site, not started: main queue, and the watch queue where this process has it."""
     workers = [
         Worker(
@@ -158,7 +165,7 @@ def site_workers(client: Client, activities: SiteActivities, site: str, *, watch
             task_queue=task_queue(site),
             workflows=WORKFLOWS,
             activities=activities.short,
-            interceptors=[ErrorMapping()],
+            interceptors=[ErrorMapping(), *interceptors],
             max_concurrent_activities=100,
             graceful_shutdown_timeout=GRACE,
             # a bad input fails at once with its sentence; without this it would hang for ever in the UI
@@ -171,7 +178,7 @@ def site_workers(client: Client, activities: SiteActivities, site: str, *, watch
                 client,
                 task_queue=watch_queue(site),
                 activities=activities.waits,
-                interceptors=[ErrorMapping()],
+                interceptors=[ErrorMapping(), *interceptors],
                 max_concurrent_activities=MAX_WAITS,
                 graceful_shutdown_timeout=GRACE,
                 max_heartbeat_throttle_interval=timedelta(seconds=100),

@@ -89,6 +89,8 @@ class ActorInput(Contract):
     site: SiteId
     node: NodeName
     state: ActorState = ActorState()
+    history_limit: int | None = None
+    """Events after which it continues as new; None: when the server suggests it. For tests."""
 
 
 class ClaimRequest(Contract):

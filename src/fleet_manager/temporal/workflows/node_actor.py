@@ -44,7 +44,7 @@ class NodeActor:
                 search_attributes.VERB.value_set(Verb.ACTOR),
             ]
         )
-        while not workflow.info().is_continue_as_new_suggested():
+        while not self._history_is_long(params.history_limit):
             workflow.set_current_details(actor_details(self._node, self._state))
             await self._something_to_do()
             self._drop_expired()
@@ -54,9 +54,15 @@ class NodeActor:
         state = self._state
         if self._look:  # what was to be looked at is looked at by the next run
             state = state.model_copy(update={"projected_revision": min(state.projected_revision, state.revision - 1)})
-        workflow.continue_as_new(contract.ActorInput(site=self._site, node=self._node, state=state))
+        workflow.continue_as_new(
+            contract.ActorInput(site=self._site, node=self._node, state=state, history_limit=params.history_limit)
+        )
 
     # -- what the run does
+
+    def _history_is_long(self, limit: int | None) -> bool:
+        info = workflow.info()
+        return info.is_continue_as_new_suggested() or bool(limit and info.get_current_history_length() >= limit)
 
     async def _something_to_do(self) -> None:
         expiries = [hold.expires for hold in self._state.holds if hold.expires]

@@ -33,3 +33,13 @@ def refuse_other_site(site: str) -> None:
             type=Failure.WRONG_SITE,
             non_retryable=True,
         )
+
+
+def refuse_if_cancelled() -> None:
+    """Raise when the workflow was cancelled while a step that writes was under way.
+
+    Such a step is waited for (WAIT_CANCELLATION_COMPLETED), so that nothing of it lands after the clean-up; if it
+    ends well the SDK says nothing of the cancel.
+    """
+    if workflow.cancellation_reason() is not None:
+        raise CancelledError("cancelled by hand")

@@ -11,6 +11,7 @@ from fleet_manager.core.domain.slurm_job import (
     KNOWN_STATES,
     JobEnd,
     JobPhase,
+    JobSpec,
     JobVerdict,
     SlurmJob,
     is_listed,
@@ -249,6 +250,10 @@ def test_a_job_cancelled_while_pending_never_ran() -> None:
     assert judge(waiting("CANCELLED")).why == "cancelled before it started"
 
 
+def test_a_job_with_a_node_and_no_start_never_ran() -> None:
+    assert judge(job("CANCELLED", start_time=None)).why == "cancelled before it started"
+
+
 def test_a_job_cancelled_on_its_node_ran() -> None:
     cancelled = judge(job("CANCELLED", return_code=None, signal=15))
     assert cancelled == JobVerdict(E, JobEnd.CANCELLED, "cancelled while it ran")
@@ -259,6 +264,11 @@ def test_a_deadline_missed_in_the_queue_is_a_job_that_never_started() -> None:
     missed = job("DEADLINE", nodes=(), return_code=1, start_time=NOW, end_time=NOW)
     assert judge(missed).end is JobEnd.NEVER_STARTED
     assert judge(waiting("DEADLINE")).end is JobEnd.NEVER_STARTED
+
+
+@pytest.mark.parametrize(("state", "end"), [("NODE_FAIL", JobEnd.INFRASTRUCTURE), ("TIMEOUT", JobEnd.FAILED)])
+def test_only_a_deadline_is_missed_in_the_queue(state: str, end: JobEnd) -> None:
+    assert judge(waiting(state)).end is end
 
 
 def test_a_preempted_job_that_is_requeued_has_not_ended() -> None:
@@ -290,6 +300,13 @@ def test_a_pending_job_says_what_it_waits_for() -> None:
 )
 def test_a_job_is_told_in_words(seen: SlurmJob, words: str) -> None:
     assert words_of_job(seen) == words
+
+
+def test_a_job_is_alone_on_its_nodes_and_runs_once_unless_it_is_said() -> None:
+    spec = JobSpec(
+        "x", "#!/bin/sh", "main", current_working_directory="/tmp", environment=("A=b",), time_limit_minutes=1
+    )
+    assert (spec.exclusive, spec.requeue) == (True, False)
 
 
 @pytest.mark.parametrize(

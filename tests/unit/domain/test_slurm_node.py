@@ -261,6 +261,7 @@ def test_gres_is_read_as_slurm_writes_it(text: str, found: tuple[Gres, ...]) -> 
         "gpu:h100:K",
         "gpu:h100:8KK",
         "gpu:h100:²",
+        "gpu:h100:\u0663",  # a digit, but not one that SLURM writes
         "gpu h100 8",
         "gpu:8(S:0,nic:2",  # cut in the middle: nic must not vanish in the bracket
         "gpu:8(S:0)x",

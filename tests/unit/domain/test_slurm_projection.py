@@ -7,7 +7,15 @@ import pytest
 
 from fleet_manager.core.domain.slurm_holds import Hold, HoldKind, Ownership, ReasonClass, classify, render
 from fleet_manager.core.domain.slurm_node import SlurmNode, SlurmNodeState
-from fleet_manager.core.domain.slurm_projection import Build, HoldRecord, NodeVerb, NodeWrite, next_write, problem_of
+from fleet_manager.core.domain.slurm_projection import (
+    Build,
+    HoldRecord,
+    NodeVerb,
+    NodeWrite,
+    OpenNode,
+    next_write,
+    problem_of,
+)
 
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 BUILD = Build(server_id="srv-1", build_id="b-1")
@@ -63,27 +71,27 @@ def test_a_held_node_is_drained_and_only_our_own_words_are_replaced(seen: SlurmN
 
 
 def test_after_our_own_drain_the_reason_is_written_where_there_is_none() -> None:
-    assert next_write(record(GATE), node("IDLE", "DRAIN"), node("IDLE")) == GATE_WRITE
+    assert next_write(record(GATE), node("IDLE", "DRAIN"), OpenNode.of(node("IDLE"))) == GATE_WRITE
 
 
 def test_a_reason_left_behind_by_24_11_is_nobodys() -> None:
-    before, after = node("IDLE", reason="old note"), node("IDLE", "DRAIN", reason="old note")
+    before, after = OpenNode.of(node("IDLE", reason="old note")), node("IDLE", "DRAIN", reason="old note")
     assert next_write(record(GATE), after, before) == GATE_WRITE
 
 
 def test_a_reason_that_came_between_our_read_and_our_drain_is_kept() -> None:
-    before = node("IDLE", reason="")
+    before = OpenNode.of(node("IDLE", reason=""))
     assert next_write(record(GATE), node("IDLE", "DRAIN", reason="bob: fire"), before) is None
 
 
 def test_the_same_words_set_anew_between_are_kept() -> None:
-    before = node("IDLE", reason="old note")
+    before = OpenNode.of(node("IDLE", reason="old note"))
     after = replace(node("IDLE", "DRAIN", reason="old note"), reason_changed_at=NOW + timedelta(seconds=1))
     assert next_write(record(GATE), after, before) is None
 
 
 def test_the_reason_of_a_node_that_an_admin_set_down_is_kept() -> None:
-    before = node("DOWN", reason="psu on fire", by="alice")
+    before = OpenNode.of(node("DOWN", reason="psu on fire", by="alice"))
     assert next_write(record(GATE), node("DOWN", "DRAIN", reason="psu on fire", by="alice"), before) is None
 
 

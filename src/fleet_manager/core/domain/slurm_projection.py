@@ -10,6 +10,7 @@ Nothing here does I/O or reads a clock.
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
@@ -53,6 +54,20 @@ BUILD_KEY = "fm_build"
 """The word in `extra`, and the key in the server's metadata that it is taken from."""
 
 
+class OpenNode(BaseModel):
+    """What a node showed before our DRAIN: written down first, so that no crash can hide whose the DRAIN is."""
+
+    model_config = ConfigDict(frozen=True)
+
+    down: bool
+    reason: str
+    reason_changed_at: datetime | None
+
+    @classmethod
+    def of(cls, node: SlurmNode) -> OpenNode:
+        return cls(down=node.state.down, reason=node.reason, reason_changed_at=node.reason_changed_at)
+
+
 class HoldRecord(BaseModel):
     """The record of one node that a projection is made of."""
 
@@ -71,13 +86,13 @@ class HoldRecord(BaseModel):
         return () if self.open_for else self.holds
 
 
-def next_write(record: HoldRecord, now: SlurmNode, before: SlurmNode | None) -> NodeWrite | None:
+def next_write(record: HoldRecord, now: SlurmNode, before: OpenNode | None) -> NodeWrite | None:
     """Return the next write, or None when SLURM shows what it can of the record.
 
     Args:
         record: what our record says.
         now: the node, just read.
-        before: the node as it was before our last write of this projection, None if we have written nothing.
+        before: what the node showed when it was last seen without DRAIN in this projection; None if it never was.
     """
     whose = classify(now.hold_reason, now.reason_set_by, record.ownership)
     if record.closing:
@@ -85,7 +100,7 @@ def next_write(record: HoldRecord, now: SlurmNode, before: SlurmNode | None) -> 
     return _open(record, now, whose)
 
 
-def _close(record: HoldRecord, now: SlurmNode, before: SlurmNode | None, whose: ReasonClass) -> NodeWrite | None:
+def _close(record: HoldRecord, now: SlurmNode, before: OpenNode | None, whose: ReasonClass) -> NodeWrite | None:
     if whose is ReasonClass.NONE:
         return NodeWrite(state=NodeVerb.DRAIN)
     wanted = render(record.closing)
@@ -96,18 +111,18 @@ def _close(record: HoldRecord, now: SlurmNode, before: SlurmNode | None, whose: 
     return None
 
 
-def _left_behind(now: SlurmNode, before: SlurmNode | None) -> bool:
+def _left_behind(now: SlurmNode, before: OpenNode | None) -> bool:
     """Say whether the reason is nobody's: the node was open before our DRAIN, and its text has not changed since.
 
     24.11 leaves a reason behind after UNDRAIN; it held nothing then, so it is no hold because we drained now. The
     reason of a node that was DOWN is somebody's all the same: an admin's, or slurmctld's.
     """
-    if before is None or before.state.drain:
+    if before is None:
         return False
     if now.reason == "":
         return True
     same = now.reason == before.reason and now.reason_changed_at == before.reason_changed_at
-    return same and not before.state.down
+    return same and not before.down
 
 
 def _open(record: HoldRecord, now: SlurmNode, whose: ReasonClass) -> NodeWrite | None:
@@ -137,6 +152,8 @@ class Projection(BaseModel):
     writes: tuple[str, ...] = ()
     problem: str = ""
     """Why SLURM does not show what the record says, in words; empty when it does."""
+    to_drain: OpenNode | None = None
+    """Set when nothing was written yet: the node is open and must be drained. Write this down, then project again."""
 
 
 def problem_of(record: HoldRecord, node: SlurmNode, whose: ReasonClass) -> str:

@@ -15,8 +15,15 @@ from fleet_manager.core.clients.slurmrest.protocol import NodeStateWord, NodeUpd
 from fleet_manager.core.domain.slurm_adoption import known_ids, reservation_problem
 from fleet_manager.core.domain.slurm_cluster import Reservation
 from fleet_manager.core.domain.slurm_holds import Ownership, ReasonClass, classify
-from fleet_manager.core.domain.slurm_node import SlurmNode
-from fleet_manager.core.domain.slurm_projection import HoldRecord, NodeWrite, Projection, next_write, problem_of
+from fleet_manager.core.domain.slurm_projection import (
+    HoldRecord,
+    NodeVerb,
+    NodeWrite,
+    OpenNode,
+    Projection,
+    next_write,
+    problem_of,
+)
 from fleet_manager.temporal.contracts.node_actor import ProjectParams
 
 log = logging.getLogger(__name__)
@@ -47,6 +54,10 @@ class ProjectionActivities:
     async def project_holds(self, params: ProjectParams) -> Projection:
         """Make SLURM show the record, as far as nobody else's drain is touched.
 
+        A node that is open and must be drained is not written in the first call: what it shows comes back as
+        `to_drain`, the actor's history keeps it, and the next call carries it. So the reason is ours to write, and
+        the DRAIN ours to take off, whatever dies between the two writes.
+
         Raises:
             Unavailable: SLURM cannot be read or written now; nothing is known then.
         """
@@ -57,14 +68,18 @@ class ProjectionActivities:
                 seen=False, drained=False, state="", reason="", whose=ReasonClass.NONE, problem="SLURM has no such node"
             )
         record, closed_because = await self._record(params)
-        before: SlurmNode | None = None
         writes: list[str] = []
-        while len(writes) < MAX_WRITES and (write := next_write(record, now, before)):
+        to_drain: OpenNode | None = None
+        while len(writes) < MAX_WRITES and (write := next_write(record, now, params.before)):
+            if not now.state.drain and write.state is NodeVerb.DRAIN and params.before is None:
+                to_drain = OpenNode.of(now)
+                break
             await self._write(params.node, write)
             writes.append(f"{write.state}{' with reason' if write.reason else ''}")
-            before, now = now, await self.slurm.read_node(params.node)
+            now = await self.slurm.read_node(params.node)
         whose = classify(now.hold_reason, now.reason_set_by, record.ownership)
         return Projection(
+            to_drain=to_drain,
             seen=True,
             drained=now.state.drain,
             state=str(now.state),

@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import AwareDatetime, Field, StringConstraints
 
 from fleet_manager.core.domain.slurm_holds import Hold, HoldId, OwnerName
-from fleet_manager.core.domain.slurm_projection import Build, Projection
+from fleet_manager.core.domain.slurm_projection import Build, OpenNode, Projection
 from fleet_manager.temporal.contracts.common import Contract, NodeName, Payload, SiteId, Verb
 
 WORKFLOW = "NodeActor"
@@ -79,6 +79,8 @@ class ActorState(Payload):
     """Counts what was recorded."""
     projected_revision: int = 0
     projection: Projection | None = None
+    before: OpenNode | None = None
+    """What the node showed before a DRAIN of ours that is not read back yet."""
     trouble: str = ""
     """Why the last try to project failed, "" when it did not."""
 
@@ -156,3 +158,5 @@ class ProjectParams(Payload):
     gate: Gate | None
     before_verdict: bool
     """Whether the site's birth reason is ours: a gate is up."""
+    before: OpenNode | None = None
+    """What the node showed when it was last seen open; without it an open node is only looked at."""

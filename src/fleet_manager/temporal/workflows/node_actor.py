@@ -13,6 +13,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from fleet_manager.core.domain.slurm_holds import Hold, HoldKind, gate_why_left, live
+    from fleet_manager.core.domain.slurm_projection import OpenNode, Projection
     from fleet_manager.temporal import policies, search_attributes
     from fleet_manager.temporal.activities.projection import ProjectionActivities
     from fleet_manager.temporal.contracts import node_actor as contract
@@ -88,30 +89,41 @@ class NodeActor:
         self._look = False
         revision = self._state.revision
         try:
-            projection = await workflow.execute_activity_method(
-                ProjectionActivities.project_holds,
-                contract.ProjectParams(
-                    site=self._site,
-                    node=self._node,
-                    holds=self._state.holds,
-                    ended=self._state.ended,
-                    gate=self._state.gate,
-                    before_verdict=any(hold.kind is not HoldKind.DRAIN for hold in self._state.holds),
-                ),
-                summary=f"show {len(self._state.holds)} hold(s) in SLURM",
-                **policies.PROJECTION,
-            )
+            projection = await self._show(self._state.before)
+            if projection.to_drain:  # it stands in the record now: whatever dies next, the DRAIN is known as ours
+                self._state = self._state.model_copy(update={"before": projection.to_drain})
+                projection = await self._show(self._state.before)
         except ActivityError as error:
-            self._state = self._state.model_copy(update={"trouble": str(error.cause or error)})
-            workflow.set_current_details(actor_details(self._node, self._state))
-            try:
-                await workflow.wait_condition(lambda: self._state.revision > revision, timeout=RETRY_PROJECTION)
-            except TimeoutError:
-                self._look = True
+            await self._try_again_later(revision, str(error.cause or error))
             return
         self._state = self._state.model_copy(
-            update={"projected_revision": revision, "projection": projection, "trouble": ""}
+            update={"projected_revision": revision, "projection": projection, "before": None, "trouble": ""}
         )
+
+    async def _show(self, before: OpenNode | None) -> Projection:
+        params = contract.ProjectParams(
+            site=self._site,
+            node=self._node,
+            holds=self._state.holds,
+            ended=self._state.ended,
+            gate=self._state.gate,
+            before_verdict=any(hold.kind is not HoldKind.DRAIN for hold in self._state.holds),
+            before=before,
+        )
+        return await workflow.execute_activity_method(
+            ProjectionActivities.project_holds,
+            params,
+            summary=f"{'drain the node for' if before else 'show'} {len(params.holds)} hold(s) in SLURM",
+            **policies.PROJECTION,
+        )
+
+    async def _try_again_later(self, revision: int, trouble: str) -> None:
+        self._state = self._state.model_copy(update={"trouble": trouble})
+        workflow.set_current_details(actor_details(self._node, self._state))
+        try:
+            await workflow.wait_condition(lambda: self._state.revision > revision, timeout=RETRY_PROJECTION)
+        except TimeoutError:
+            self._look = True
 
     def _record(self, **changes: object) -> None:
         self._state = self._state.model_copy(update={**changes, "revision": self._state.revision + 1})

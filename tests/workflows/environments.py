@@ -51,7 +51,8 @@ async def dev_server() -> AsyncIterator[WorkflowEnvironment]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test that asks for `temporal_kind` on each server; the one on the real server is marked `temporal`."""
-    if "temporal_kind" in metafunc.fixturenames:
+    chosen_there = any("temporal_kind" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
+    if "temporal_kind" in metafunc.fixturenames and not chosen_there:
         chosen = metafunc.config.getoption("--workflow-environment")
         kinds = [kind for kind in KINDS if chosen in ("both", kind)]
         marks = {"local": [pytest.mark.temporal]}

@@ -32,7 +32,6 @@ from fleet_manager.temporal.contracts.common import (
     Payload,
     SiteId,
     Verb,
-    site_of_queue,
     task_queue,
     watch_queue,
 )
@@ -326,22 +325,6 @@ def test_no_two_verbs_share_an_id() -> None:
 
 def test_a_node_and_its_other_spelling_have_actors_of_their_own() -> None:
     assert node_actor.workflow_id("lab", "A001") != node_actor.workflow_id("lab", "a001")
-
-
-@pytest.mark.parametrize(
-    ("queue", "site"),
-    [
-        (task_queue("lab"), "lab"),
-        (watch_queue("lab"), None),  # waits run there, no workflow
-        ("fleet-slurm/", None),
-        ("fleet-slurm", None),
-        ("fleet-nova/lab", None),
-        ("lab", None),
-        ("", None),
-    ],
-)
-def test_a_queue_names_the_site_that_it_serves(queue: str, site: str | None) -> None:
-    assert site_of_queue(queue) == site
 
 
 def test_queues_are_those_of_the_site() -> None:

@@ -50,7 +50,7 @@ from fleet_manager.core.domain.slurm_node import SlurmNode
 from fleet_manager.settings.clients.nova import NovaSettings
 from fleet_manager.settings.site import SiteSettings
 from fleet_manager.temporal.activities.errors import Refused
-from fleet_manager.temporal.contracts.common import Failure, Payload
+from fleet_manager.temporal.contracts.common import Failure, Payload, task_queue
 from fleet_manager.temporal.contracts.node_actor import ActorState, Proof
 
 log = logging.getLogger(__name__)
@@ -149,6 +149,8 @@ class AdoptionActivities:
         Raises:
             Refused: with the cause and the way out.
         """
+        if params.site != self.site.id:
+            raise Refused(_other_site(params.site, self.site.id))
         device = await self.devices.get_device(params.site, params.device)
         capabilities = await self.slurm.capabilities()
         if not capabilities.reservations_writable:
@@ -340,6 +342,18 @@ def _unknown(code: str, field: str, value: str | None, config: SlurmBootstrapCon
         "which Nova does not have (or this credential cannot see).",
         way_out=f"Correct it: PATCH /api/v1/sites/{config.site}/slurm-bootstrap-configs/{config.device_role} "
         f'{{"{field}": ...}}',
+    )
+
+
+def _other_site(site: str, served: str) -> Refusal:
+    """Return the refusal of an input that came to the wrong worker: in the UI any queue can be typed.
+
+    Decided here and not in the workflow, whose own task queue reads otherwise in a replay.
+    """
+    return Refusal(
+        code=Failure.WRONG_SITE,
+        why=f"The input names site {site}, this worker serves {served}.",
+        way_out=f"Start it on task queue {task_queue(site)}, or correct the site.",
     )
 
 

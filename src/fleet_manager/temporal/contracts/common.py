@@ -73,9 +73,3 @@ def task_queue(site: str) -> str:
 def watch_queue(site: str) -> str:
     """Return the queue of the one process that has the site's watch: every wait is an activity on it."""
     return f"fleet-slurm/{site}/watch"
-
-
-def site_of_queue(queue: str) -> str | None:
-    """Return the site that a worker's queue serves, or None for a queue of another kind."""
-    prefix, _, site = queue.partition("/")
-    return site if prefix == "fleet-slurm" and site and "/" not in site else None

@@ -27,7 +27,7 @@ with workflow.unsafe.imports_passed_through():
     from fleet_manager.temporal.contracts.node_actor import ActorState, Proof
     from fleet_manager.temporal.workflows.adopt_steps import AdoptSteps
     from fleet_manager.temporal.workflows.headlines import adopt_details
-    from fleet_manager.temporal.workflows.outcome import failure_of, refuse_other_site
+    from fleet_manager.temporal.workflows.outcome import failure_of
 
 T = TypeVar("T")
 
@@ -81,7 +81,6 @@ class AdoptWorkflow:
     async def run(self, params: contract.AdoptInput) -> contract.AdoptResult:
         """Adopt the device, or leave the node held (or untouched) and say why."""
         self._enter(AdoptPhase.SURVEY, "hub, SLURM and Nova to say whether anything stands against it")
-        refuse_other_site(params.site)
         survey: SurveyReport | None = None
         try:
             survey = await self._do.survey()

@@ -5,9 +5,6 @@ from __future__ import annotations
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError, CancelledError, FailureError, is_cancelled_exception
 
-with workflow.unsafe.imports_passed_through():
-    from fleet_manager.temporal.contracts.common import Failure, site_of_queue
-
 
 def failure_of(error: BaseException) -> ApplicationError:
     """Return the innermost cause as what the workflow fails with."""
@@ -21,18 +18,6 @@ def failure_of(error: BaseException) -> ApplicationError:
     if isinstance(cause, CancelledError):
         return ApplicationError("cancelled by hand", type="Cancelled", non_retryable=True)
     return ApplicationError(str(cause), type=type(cause).__name__, non_retryable=True)
-
-
-def refuse_other_site(site: str) -> None:
-    """Raise when this worker serves another site than the input names (from the UI anything can be typed)."""
-    served = site_of_queue(workflow.info().task_queue)
-    if served != site:
-        raise ApplicationError(
-            f"The input names site {site}, this task queue serves {served or 'none'}. "
-            f"Start it on task queue fleet-slurm/{site}, or correct the site.",
-            type=Failure.WRONG_SITE,
-            non_retryable=True,
-        )
 
 
 def refuse_if_cancelled() -> None:

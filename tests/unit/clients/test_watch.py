@@ -220,6 +220,20 @@ async def test_a_waiter_that_is_cancelled_during_a_look_does_no_harm() -> None:
         assert await other == "up"
 
 
+async def test_nothing_is_asked_for_a_waiter_that_left_before_he_was_looked_for() -> None:
+    reader = Reader({key: "up" for key in "abc"})
+    lane = reader.lane(interval=LONG)
+    reader.gate.clear()
+    async with waiting(lane.wait("a", anything)) as (first,), asyncio.timeout(5):
+        await until(lambda: reader.in_flight == 1)
+        async with waiting(lane.wait("b", anything)):
+            await asyncio.sleep(0)
+        reader.gate.set()
+        assert await first == "up"
+        assert await lane.wait("c", anything) == "up"
+    assert reader.singles == ["a", "c"]
+
+
 async def test_nothing_is_asked_while_nobody_waits() -> None:
     reader = Reader({"a": "up"})
     lane = reader.lane()
@@ -413,6 +427,21 @@ async def test_a_final_no_to_a_list_ends_every_wait() -> None:
     assert await lane.wait("a", anything) == "(none)"
 
 
+async def test_a_final_no_does_not_trip_over_a_waiter_that_was_cancelled_meanwhile() -> None:
+    reader = Reader()
+    reader.gate.clear()
+    reader.failures = [SlurmTokenRejected("expired", peer="slurmrestd")]
+    lane = reader.lane(interval=LONG)
+    async with waiting(lane.wait("a", anything), lane.wait("a", anything)) as (one, other), asyncio.timeout(5):
+        await until(lambda: reader.in_flight == 1)
+        one.cancel()
+        await until(one.done)
+        reader.gate.set()
+        with pytest.raises(SlurmTokenRejected):
+            await other
+        assert await lane.wait("a", anything) == "(none)"
+
+
 async def test_one_things_final_no_is_not_anothers() -> None:
     reader = Reader({"b": "up"})
     reader.failures = [SlurmTokenRejected("expired", peer="slurmrestd")]
@@ -442,10 +471,10 @@ class Site:
         self.mark = 1000
         self.asked: list[object] = []
         self.away = False
-        self._tells_changes = tells_changes
+        self.can_tell_changes = tells_changes
 
     async def tells_changes(self) -> bool:
-        return self._tells_changes
+        return self.can_tell_changes
 
     async def read_node(self, name: str) -> SlurmNode:
         self._ask(name)
@@ -455,7 +484,7 @@ class Site:
 
     async def read_nodes(self) -> NodesReading:
         self._ask("nodes")
-        return NodesReading(tuple(self.nodes.values()), ChangeMark(self.mark) if self._tells_changes else None)
+        return NodesReading(tuple(self.nodes.values()), ChangeMark(self.mark) if self.can_tell_changes else None)
 
     async def read_nodes_if_changed(self, since: ChangeMark) -> NodesReading | None:
         self._ask(("nodes since", since))
@@ -556,6 +585,18 @@ async def test_where_the_server_cannot_tell_changes_whole_lists_are_read() -> No
     async with waiting(watch.nodes.wait("gpu-001", lambda seen: seen and True)):
         await until(lambda: len(site.asked) >= 4)
     assert set(site.asked) == {"nodes"}
+
+
+async def test_a_server_that_can_tell_changes_no_more_is_not_asked_for_them() -> None:
+    """slurmctld was taken back to an older release while we waited."""
+    site = Site()
+    watch = site.watch(singles=0)
+    async with waiting(watch.nodes.wait("gpu-001", lambda seen: seen and True)):
+        await until(lambda: ("nodes since", 1000) in site.asked)
+        site.can_tell_changes = False
+        site.asked.clear()
+        await until(lambda: len(site.asked) >= 4)
+    assert set(site.asked[1:]) == {"nodes"}
 
 
 async def test_nodes_and_jobs_share_the_right_to_one_list() -> None:

@@ -656,7 +656,9 @@ def short(there: SlurmNode, **promised: object) -> str:
         return ""
     assert refusal.code == "IncompleteMachine"
     assert "force_rebuild=true" in refusal.way_out
-    return refusal.why.removeprefix("Node gpu-001 registered with less than promised: ").removesuffix(".")
+    words = refusal.why.removeprefix("Node gpu-001 registered with less than promised: ").removesuffix(".")
+    assert words, "a refusal that says nothing"
+    return words
 
 
 @pytest.mark.parametrize(
@@ -732,6 +734,7 @@ def test_a_lower_count_in_the_reason_of_a_good_registration_is_history() -> None
         (("h100",), ("h100",), ("h100", "ib"), ("h100", "ib")),
         (("h100", "ib", "old"), ("h100", "ib", "old"), ("h100", "ib"), ("h100", "ib")),
         (("h100", "ib"), ("h100",), ("h100", "ib"), ("h100", "ib")),  # there, and not active
+        (("h100",), ("h100", "ib"), ("h100", "ib"), ("h100", "ib")),  # active, and lost at the next reconfigure
         ((), (), ("h100",), ("h100",)),
         (("h100",), ("h100",), (), None),  # the configuration says nothing of features
     ],

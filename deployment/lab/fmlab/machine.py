@@ -32,6 +32,7 @@ from fmlab.systemd import environment_file, split_words
 
 # slurmctld takes no notice of a reboot that ends in the second of its last word from the node
 _RESTART_S = 3.0
+_REBUILD_S = 2.0  # at least, between two starts of one machine: see _start_slurmd
 _LOOK_FOR_JOBS_S = 0.5  # while a switch wants a reboot under a job: it takes a walk over /proc
 _START = (("systemctl", "start", "slurmd"), ("systemctl", "restart", "slurmd"))
 _ENABLE = (("systemctl", "enable", "--now", "slurmd"), ("systemctl", "--now", "enable", "slurmd"))
@@ -147,8 +148,12 @@ class Machine:
             self._note("bare", "its user-data starts nothing")
 
     def _start_slurmd(self, switches: Switches) -> None:
-        if switches.boots_late:
-            self._start_later(switches.boots_late)
+        # slurmctld takes a new instance id and extra only with another start time, which it counts in whole seconds: a
+        # machine that is built anew within one second, which no real one is, would keep those of the build before
+        last = float(self._hall.recall("starts").get(self.record.name, "0"))
+        wait = max(switches.boots_late, last + _REBUILD_S - time.time())
+        if wait > 0:
+            self._start_later(wait)
         else:
             self._launch(switches)
 
@@ -174,6 +179,7 @@ class Machine:
         (slurm.places.public / "spool" / options.node).mkdir(parents=True)
         env = slurm.process_env | {"SLURM_CONF": str(conf)}
         self._daemons.start(self._daemon, command(options, hardware, slurm.sbin), env=env)
+        hall.remember("starts", self.record.name, str(time.time()))
         self._save(replace(self.record, state="running", node=options.node, due=0.0))
         self.show_gpus(switches)
         self._say(f"starts the slurmd of node {options.node}")

@@ -116,7 +116,7 @@ def test_a_rebooted_server_starts_its_slurmd_anew(hall: DataHall) -> None:
     before = hall.process(name)
     assert before is not None
     hall.act(hall.record(name).server, reboot={"type": "HARD"})
-    wait_for(lambda: hall.process(name) not in (None, before), 30, "another slurmd")
+    wait_for(lambda: hall.process(name) not in (None, before), 90, "another slurmd")
     assert not alive(before)
 
 
@@ -254,7 +254,7 @@ def test_reboots_in_burn_in_kills_the_job_and_starts_slurmd_anew(hall: DataHall)
     assert before is not None
     hall.slurm.run("scontrol", "update", f"nodename={name}", "state=undrain")
     job = hall.submit(name, "sleep 3600")
-    wait_for(lambda: hall.process(name) not in (None, before), 30, "another slurmd")
+    wait_for(lambda: hall.process(name) not in (None, before), 90, "another slurmd")
     assert not alive(before)
     hall.wait_node(name, "to be found rebooted", lambda n: "unexpectedly rebooted" in n.get("Reason", ""))
     assert hall.node(name)["State"] == "DOWN+DYNAMIC_NORM"

@@ -29,55 +29,37 @@ PATIENCE = timedelta(hours=12)
 """How long an operation waits for a peer that is away. A site's outage lasts hours and is no reason to leave a node
 half way; the details say all the while what is waited for."""
 
-SLURM_API: Options = {
-    "start_to_close_timeout": timedelta(
-        minutes=5
-    ),  # a call takes 9 to 20 s when slurmctld is away; a step makes several
-    "schedule_to_close_timeout": PATIENCE,
-    "retry_policy": RetryPolicy(
-        initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=30)
-    ),
-    "cancellation_type": FINISH_FIRST,
-}
-HUB_API: Options = {
-    "start_to_close_timeout": timedelta(minutes=2),
-    "schedule_to_close_timeout": PATIENCE,
-    "retry_policy": RetryPolicy(
-        initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=30)
-    ),
-    "cancellation_type": FINISH_FIRST,
-}
-PROJECTION: Options = {
-    "start_to_close_timeout": timedelta(minutes=3),
-    # short, so that the actor comes back to a newer record; it projects again until SLURM shows it
-    "schedule_to_close_timeout": timedelta(minutes=3),
-    "retry_policy": RetryPolicy(
-        initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=30)
-    ),
-}
-ACTOR: Options = {
-    "start_to_close_timeout": timedelta(minutes=10),  # an update answers at once; the projection may wait for slurmctld
-    "schedule_to_close_timeout": PATIENCE,
-    "heartbeat_timeout": timedelta(seconds=60),
-    "retry_policy": RetryPolicy(
-        initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=30)
-    ),
-    "cancellation_type": FINISH_FIRST,
-}
-NOVA_ACTION: Options = {
-    "start_to_close_timeout": timedelta(minutes=10),
-    "schedule_to_close_timeout": PATIENCE,
-    # after a time-out of POST a server may appear late: look for it after a while, not at once (nova-api.md 5)
-    "retry_policy": RetryPolicy(
-        initial_interval=timedelta(seconds=5), backoff_coefficient=2.0, maximum_interval=timedelta(minutes=2)
-    ),
-    "cancellation_type": FINISH_FIRST,
-}
+SOON = RetryPolicy(
+    initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=30)
+)
+"""For peers that answer in seconds and come back in minutes."""
+
+LATER = RetryPolicy(
+    initial_interval=timedelta(seconds=5), backoff_coefficient=2.0, maximum_interval=timedelta(minutes=2)
+)
+"""For Nova: after a time-out of POST a server may appear late, so it is looked for after a while (nova-api.md 5)."""
+
+
+def _step(start_to_close: timedelta, retry: RetryPolicy = SOON, patience: timedelta = PATIENCE) -> Options:
+    return {
+        "start_to_close_timeout": start_to_close,
+        "schedule_to_close_timeout": patience,
+        "retry_policy": retry,
+        "cancellation_type": FINISH_FIRST,
+    }
+
+
+SLURM_API = _step(timedelta(minutes=5))
+"""A call takes 9 to 20 s when slurmctld is away, and a step makes several."""
+HUB_API = _step(timedelta(minutes=2))
+NOVA_ACTION = _step(timedelta(minutes=10), LATER)
+ACTOR: Options = {**_step(timedelta(minutes=10)), "heartbeat_timeout": timedelta(seconds=60)}
+"""An update answers at once; its projection may wait for slurmctld."""
+PROJECTION = _step(timedelta(minutes=3), patience=timedelta(minutes=3))
+"""Short, so that the actor comes back to a newer record; it projects again until SLURM shows it."""
 WAIT: Options = {
     "heartbeat_timeout": timedelta(seconds=120),
-    "retry_policy": RetryPolicy(
-        initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=30)
-    ),
+    "retry_policy": SOON,
 }
 """A wait carries its own deadline in its parameters, so that it survives the worker; the caller adds the time-out."""
 

@@ -35,6 +35,7 @@ from fleet_manager.settings.clients.slurm import SlurmSettings
 from fleet_manager.settings.site import SiteSettings
 from fleet_manager.temporal.activities.adoption import AdoptionActivities
 from fleet_manager.temporal.activities.burn_in import BurnInActivities
+from fleet_manager.temporal.activities.device_facts import DeviceFacts
 from fleet_manager.temporal.activities.errors import ErrorMapping
 from fleet_manager.temporal.activities.hub import HubActivities
 from fleet_manager.temporal.activities.node_actor import NodeActorActivities
@@ -111,16 +112,16 @@ def site_activities(
     interval = site.watch_interval.total_seconds()
     watch = Watch(peers.slurm, interval=interval)
     actors = NodeActorActivities(client)
-    adoption = AdoptionActivities(
+    facts = DeviceFacts(
         slurm=peers.slurm,
         nova=peers.nova,
         devices=peers.hub,
         configs=peers.configs,
         actors=actors,
         site=site,
-        servers=nova,
         now=now,
     )
+    adoption = AdoptionActivities(facts=facts, nova=peers.nova, site=site, servers=nova)
     projection = ProjectionActivities(
         slurm=peers.slurm,
         slurm_user=site.slurm_user,

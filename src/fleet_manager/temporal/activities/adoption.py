@@ -6,18 +6,12 @@ User-data is read from the hub here, there and then, and handed to Nova; it neve
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Protocol
+from datetime import timedelta
 
 from temporalio import activity
 
-from fleet_manager.core.clients.errors import NotFound
-from fleet_manager.core.clients.nova.errors import FlavorNotFound, ImageNotFound, ServerNotFound
-from fleet_manager.core.clients.nova.models import FlavorRef, ImageRef, Networks, NovaClient, RebuildSpec, ServerSpec
-from fleet_manager.core.clients.slurmrest.errors import NodeNotFound
-from fleet_manager.core.clients.slurmrest.protocol import SlurmClient
+from fleet_manager.core.clients.nova.models import FlavorRef, Networks, NovaClient, RebuildSpec, ServerSpec
 from fleet_manager.core.domain.device import Device
 from fleet_manager.core.domain.refusal import Refusal
 from fleet_manager.core.domain.server import (
@@ -33,45 +27,23 @@ from fleet_manager.core.domain.server import (
 from fleet_manager.core.domain.slurm_adoption import (
     NODE_KEY,
     BuildPlan,
-    Seen,
     Wanted,
     Way,
     cannot_gate,
-    known_ids,
     plan_build,
-    refuse_config,
     survey,
     way_of_attempt,
 )
 from fleet_manager.core.domain.slurm_bootstrap_config import SlurmBootstrapConfig
-from fleet_manager.core.domain.slurm_holds import Ownership
-from fleet_manager.core.domain.slurm_job import is_listed
 from fleet_manager.core.domain.slurm_node import SlurmNode
 from fleet_manager.settings.clients.nova import NovaSettings
 from fleet_manager.settings.site import SiteSettings
+from fleet_manager.temporal.activities.device_facts import DeviceFacts
 from fleet_manager.temporal.activities.errors import Refused
 from fleet_manager.temporal.contracts.common import Failure, Payload, task_queue
 from fleet_manager.temporal.contracts.node_actor import ActorState, Proof
 
 log = logging.getLogger(__name__)
-
-
-class Devices(Protocol):
-    """What of the hub's client is used here."""
-
-    async def get_device(self, site: str, id_or_name: str) -> Device: ...
-
-
-class Configs(Protocol):
-    """What of the bootstrap configuration's client is used here."""
-
-    async def get(self, site: str, role: str) -> SlurmBootstrapConfig: ...
-
-
-class Actors(Protocol):
-    """What of the actors is read here."""
-
-    async def view(self, site: str, node: str) -> ActorState | None: ...
 
 
 class SurveyParams(Payload):
@@ -133,14 +105,10 @@ class BuildReport(Payload):
 class AdoptionActivities:
     """Reads hub, SLURM, Nova and the node's actor; writes Nova alone."""
 
-    slurm: SlurmClient
+    facts: DeviceFacts
     nova: NovaClient
-    devices: Devices
-    configs: Configs
-    actors: Actors
     site: SiteSettings
     servers: NovaSettings
-    now: Callable[[], datetime]
 
     @activity.defn
     async def survey_device(self, params: SurveyParams) -> SurveyReport:
@@ -151,15 +119,15 @@ class AdoptionActivities:
         """
         if params.site != self.site.id:
             raise Refused(_other_site(params.site, self.site.id))
-        device = await self.devices.get_device(params.site, params.device)
-        capabilities = await self.slurm.capabilities()
+        device = await self.facts.device(params.site, params.device)
+        capabilities = await self.facts.slurm.capabilities()
         if not capabilities.reservations_writable:
             raise Refused(cannot_gate(str(capabilities.slurm_version)))
-        seen, state = await self._seen(device)
+        seen, state = await self.facts.seen(device)
         refusal = survey(seen, claim_id=params.claim_id, force_rebuild=params.force_rebuild)
         if refusal:
             raise Refused(refusal)
-        config, wanted, _ = await self._wanted(device)
+        config, wanted, _ = await self.facts.wanted(device)
         server = seen.servers[0] if seen.servers else None
         plan = plan_build(wanted, server, "", force_rebuild=params.force_rebuild)
         if isinstance(plan, Refusal):
@@ -183,12 +151,12 @@ class AdoptionActivities:
         Raises:
             Refused: the configuration, the server or the node says no; nothing was touched.
         """
-        device = await self.devices.get_device(params.site, params.device)
-        seen, _ = await self._seen(device)
+        device = await self.facts.device(params.site, params.device)
+        seen, _ = await self.facts.seen(device)
         refusal = survey(seen, claim_id=params.claim_id, force_rebuild=params.force_rebuild) or _not_held(seen.node)
         if refusal:
             raise Refused(refusal)
-        config, wanted, flavor = await self._wanted(device)
+        config, wanted, flavor = await self.facts.wanted(device)
         server = seen.servers[0] if seen.servers else None
         plan = plan_build(wanted, server, params.build_id, force_rebuild=params.force_rebuild)
         if isinstance(plan, Refusal):
@@ -260,89 +228,6 @@ class AdoptionActivities:
         if isinstance(self.servers.networks, str):
             return self.servers.networks
         return tuple([(await self.nova.find_network(name)).id for name in self.servers.networks])
-
-    async def _seen(self, device: Device) -> tuple[Seen, ActorState | None]:
-        name = device.node_name
-        state = await self.actors.view(device.site, name)
-        try:
-            node: SlurmNode | None = await self.slurm.node(name)
-        except NodeNotFound:
-            node = None
-        jobs = await self.slurm.jobs_on_node(node.name) if node else ()
-        holds = state.holds if state else ()
-        proven = bool(node and state and state.proof and state.proof.build.proven_by(node))
-        seen = Seen(
-            device_id=device.id,
-            device=device.name,
-            node_name=name,
-            hypervisor=device.hypervisor_hostname,
-            node=node,
-            jobs=tuple(job for job in jobs if is_listed(job)),
-            servers=await self._servers(device),
-            holds=holds,
-            ownership=Ownership(
-                known_ids=known_ids(holds, state.ended if state else ()),
-                birth_reason=None if proven else self.site.birth_reason,
-                slurm_users=self.site.slurm_users,
-            ),
-            reservations=await self.slurm.reservations(),
-            now=self.now(),
-        )
-        return seen, state
-
-    async def _servers(self, device: Device) -> tuple[Server, ...]:
-        """Return the servers of the device: by its tag, and the one that the hub names, wherever tags fail."""
-        found = {server.id: server for server in await self.nova.find_by_tag(device_tag(device.id))}
-        if device.server_id and device.server_id not in found:
-            try:
-                named = await self.nova.get(device.server_id)
-            except ServerNotFound:
-                log.info("device %s: the hub's server %s is gone", device.name, device.server_id)
-            else:
-                found[named.id] = named
-        return tuple(found.values())
-
-    async def _wanted(self, device: Device) -> tuple[SlurmBootstrapConfig, Wanted, FlavorRef]:
-        try:
-            config = await self.configs.get(device.site, device.role)
-        except NotFound:
-            raise Refused(
-                Refusal(
-                    code=Failure.CONFIG_MISSING,
-                    why=f"Site {device.site} has no SLURM bootstrap configuration for role {device.role}.",
-                    way_out=f"Make one: POST /api/v1/sites/{device.site}/slurm-bootstrap-configs/",
-                )
-            ) from None
-        refusal = refuse_config(config, self.site.birth_reason)
-        if refusal:
-            raise Refused(refusal)
-        image, flavor = await self._image(config), await self._flavor(config)
-        wanted = Wanted(
-            image_id=image.id, image=image.name, flavor=flavor.name, user_data_sha256=config.user_data_sha256
-        )
-        return config, wanted, flavor
-
-    async def _image(self, config: SlurmBootstrapConfig) -> ImageRef:
-        try:
-            return await self.nova.find_image(config.image or "")
-        except ImageNotFound:
-            raise Refused(_unknown("UnknownImage", "image", config.image, config)) from None
-
-    async def _flavor(self, config: SlurmBootstrapConfig) -> FlavorRef:
-        try:
-            return await self.nova.find_flavor(config.flavor or "")
-        except FlavorNotFound:
-            raise Refused(_unknown("UnknownFlavor", "flavor", config.flavor, config)) from None
-
-
-def _unknown(code: str, field: str, value: str | None, config: SlurmBootstrapConfig) -> Refusal:
-    return Refusal(
-        code=code,
-        why=f"The configuration of role {config.device_role} at site {config.site} names {field} {value!r}, "
-        "which Nova does not have (or this credential cannot see).",
-        way_out=f"Correct it: PATCH /api/v1/sites/{config.site}/slurm-bootstrap-configs/{config.device_role} "
-        f'{{"{field}": ...}}',
-    )
 
 
 def _other_site(site: str, served: str) -> Refusal:

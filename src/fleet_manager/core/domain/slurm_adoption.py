@@ -37,6 +37,9 @@ from fleet_manager.core.domain.slurm_projection import Build
 RESERVE_PATIENCE = timedelta(minutes=2)
 """How long the scheduler may take to use a node whose reservation is gone: the flag MAINTENANCE goes seconds late."""
 RESERVATION_FLAGS = ("MAINT", "IGNORE_JOBS")
+CLOCK_DIFFERENCE = timedelta(minutes=5)
+"""How far ahead of slurmctld's clock ours may be: our reservation begins that long ago, so that it is active there the
+moment it is made. MUNGE refuses more than 5 minutes anyway, slurmctld a start of more than 10 (reservation.c)."""
 
 
 @dataclass(frozen=True, kw_only=True)

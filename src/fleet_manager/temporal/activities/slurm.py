@@ -19,6 +19,7 @@ from fleet_manager.core.clients.slurmrest.protocol import NodeUpdate, SlurmClien
 from fleet_manager.core.clients.watch import Watch
 from fleet_manager.core.domain.refusal import Refusal
 from fleet_manager.core.domain.slurm_adoption import (
+    CLOCK_DIFFERENCE,
     RESERVATION_FLAGS,
     Expectation,
     missing_features,
@@ -171,7 +172,11 @@ class SlurmActivities:
         if there is None:
             try:
                 await self.slurm.create_reservation(
-                    name, nodes=(params.node,), users=(self.site.slurm_user,), flags=RESERVATION_FLAGS
+                    name,
+                    nodes=(params.node,),
+                    users=(self.site.slurm_user,),
+                    flags=RESERVATION_FLAGS,
+                    start=self.now() - CLOCK_DIFFERENCE,
                 )
             except ReservationExists:
                 log.info("reservation %s came up meanwhile", name)

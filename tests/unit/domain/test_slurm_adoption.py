@@ -21,35 +21,34 @@ from fleet_manager.core.domain.server import (
     ServerStatus,
     Stopped,
 )
-from fleet_manager.core.domain.slurm_adoption import (
-    RESERVATION_FLAGS,
+from fleet_manager.core.domain.slurm_adoption import Seen, cannot_gate, known_ids, survey
+from fleet_manager.core.domain.slurm_bootstrap_config import BIRTH_REASON, SlurmBootstrapConfig, UserData
+from fleet_manager.core.domain.slurm_build import (
     BuildPlan,
-    Expectation,
-    Seen,
     Wanted,
     Way,
-    cannot_gate,
-    known_ids,
-    missing_features,
-    partition_problem,
     plan_build,
     refuse_build,
     refuse_config,
-    refuse_machine,
-    registered,
-    reservation_name,
-    reservation_problem,
-    survey,
     way_of_attempt,
-    why_not_registered,
     words_of_build,
 )
-from fleet_manager.core.domain.slurm_bootstrap_config import BIRTH_REASON, SlurmBootstrapConfig, UserData
 from fleet_manager.core.domain.slurm_cluster import Partition, Reservation
 from fleet_manager.core.domain.slurm_holds import Hold, HoldKind, Ownership, render
 from fleet_manager.core.domain.slurm_job import SlurmJob
 from fleet_manager.core.domain.slurm_node import SlurmNode, SlurmNodeState
 from fleet_manager.core.domain.slurm_projection import Build
+from fleet_manager.core.domain.slurm_registration import (
+    RESERVATION_FLAGS,
+    Expectation,
+    missing_features,
+    partition_problem,
+    refuse_machine,
+    registered,
+    reservation_name,
+    reservation_problem,
+    why_not_registered,
+)
 
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -24,17 +24,9 @@ from fleet_manager.core.domain.server import (
     build_tag,
     device_tag,
 )
-from fleet_manager.core.domain.slurm_adoption import (
-    NODE_KEY,
-    BuildPlan,
-    Wanted,
-    Way,
-    cannot_gate,
-    plan_build,
-    survey,
-    way_of_attempt,
-)
+from fleet_manager.core.domain.slurm_adoption import cannot_gate, survey
 from fleet_manager.core.domain.slurm_bootstrap_config import SlurmBootstrapConfig
+from fleet_manager.core.domain.slurm_build import NODE_KEY, BuildPlan, Wanted, Way, plan_build, way_of_attempt
 from fleet_manager.core.domain.slurm_node import SlurmNode
 from fleet_manager.settings.clients.nova import NovaSettings
 from fleet_manager.settings.site import SiteSettings

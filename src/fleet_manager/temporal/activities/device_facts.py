@@ -16,8 +16,9 @@ from fleet_manager.core.clients.slurmrest.protocol import SlurmClient
 from fleet_manager.core.domain.device import Device
 from fleet_manager.core.domain.refusal import Refusal
 from fleet_manager.core.domain.server import Server, device_tag
-from fleet_manager.core.domain.slurm_adoption import Seen, Wanted, known_ids, refuse_config
+from fleet_manager.core.domain.slurm_adoption import Seen, known_ids
 from fleet_manager.core.domain.slurm_bootstrap_config import SlurmBootstrapConfig
+from fleet_manager.core.domain.slurm_build import Wanted, refuse_config
 from fleet_manager.core.domain.slurm_holds import Ownership
 from fleet_manager.core.domain.slurm_job import is_listed
 from fleet_manager.core.domain.slurm_node import SlurmNode

@@ -16,7 +16,7 @@ from fleet_manager.core.clients.nova.errors import ServerNotFound
 from fleet_manager.core.clients.nova.models import NovaClient
 from fleet_manager.core.domain.refusal import Refusal
 from fleet_manager.core.domain.server import BuildState, Done, Server, Stopped, build_state
-from fleet_manager.core.domain.slurm_adoption import refuse_build, words_of_build
+from fleet_manager.core.domain.slurm_build import refuse_build, words_of_build
 from fleet_manager.temporal.activities.errors import Refused
 from fleet_manager.temporal.activities.waiting import beat_while
 from fleet_manager.temporal.contracts.common import Failure, Payload

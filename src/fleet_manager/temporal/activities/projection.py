@@ -12,7 +12,7 @@ from temporalio import activity
 from fleet_manager.core.clients.errors import Conflict
 from fleet_manager.core.clients.slurmrest.errors import NodeNotFound, NotSupportedHere, ReservationNotFound
 from fleet_manager.core.clients.slurmrest.protocol import NodeStateWord, NodeUpdate, SlurmClient
-from fleet_manager.core.domain.slurm_adoption import known_ids, reservation_problem
+from fleet_manager.core.domain.slurm_adoption import known_ids
 from fleet_manager.core.domain.slurm_cluster import Reservation
 from fleet_manager.core.domain.slurm_holds import Ownership, ReasonClass, classify
 from fleet_manager.core.domain.slurm_projection import (
@@ -24,6 +24,7 @@ from fleet_manager.core.domain.slurm_projection import (
     next_write,
     problem_of,
 )
+from fleet_manager.core.domain.slurm_registration import reservation_problem
 from fleet_manager.temporal.contracts.node_actor import ProjectParams
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,11 @@ from fleet_manager.core.clients.slurmrest.errors import ReservationBusy, Reserva
 from fleet_manager.core.clients.slurmrest.protocol import NodeUpdate, SlurmClient
 from fleet_manager.core.clients.watch import Watch
 from fleet_manager.core.domain.refusal import Refusal
-from fleet_manager.core.domain.slurm_adoption import (
+from fleet_manager.core.domain.slurm_cluster import Reservation
+from fleet_manager.core.domain.slurm_job import JobPhase, judge
+from fleet_manager.core.domain.slurm_node import NodeFlag, SlurmNode
+from fleet_manager.core.domain.slurm_projection import Build
+from fleet_manager.core.domain.slurm_registration import (
     CLOCK_DIFFERENCE,
     RESERVATION_FLAGS,
     Expectation,
@@ -30,10 +34,6 @@ from fleet_manager.core.domain.slurm_adoption import (
     reservation_problem,
     why_not_registered,
 )
-from fleet_manager.core.domain.slurm_cluster import Reservation
-from fleet_manager.core.domain.slurm_job import JobPhase, judge
-from fleet_manager.core.domain.slurm_node import NodeFlag, SlurmNode
-from fleet_manager.core.domain.slurm_projection import Build
 from fleet_manager.settings.site import SiteSettings
 from fleet_manager.temporal.activities.errors import Refused
 from fleet_manager.temporal.activities.waiting import beat_while

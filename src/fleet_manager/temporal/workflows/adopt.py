@@ -16,8 +16,8 @@ from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_e
 
 with workflow.unsafe.imports_passed_through():
     from fleet_manager.core.domain.burn_in import Suite, Verdict, suite, verdict_of
-    from fleet_manager.core.domain.slurm_adoption import reservation_name
     from fleet_manager.core.domain.slurm_projection import Build
+    from fleet_manager.core.domain.slurm_registration import reservation_name
     from fleet_manager.temporal import search_attributes
     from fleet_manager.temporal.activities.adoption import BuildReport, SurveyReport
     from fleet_manager.temporal.activities.burn_in import JobReport

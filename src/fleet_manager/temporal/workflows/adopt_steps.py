@@ -13,8 +13,8 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from fleet_manager.core.domain.burn_in import Suite
     from fleet_manager.core.domain.device import DeviceBuild
-    from fleet_manager.core.domain.slurm_adoption import RESERVE_PATIENCE, reservation_name
     from fleet_manager.core.domain.slurm_projection import Build
+    from fleet_manager.core.domain.slurm_registration import RESERVE_PATIENCE, reservation_name
     from fleet_manager.temporal import policies
     from fleet_manager.temporal.activities.adoption import (
         AdoptionActivities,

@@ -102,8 +102,9 @@ def test_a_field_that_is_not_there_is_refused_by_name_so_that_a_typo_is_no_conse
     model: type[BaseModel], facts: dict[str, object], defaults: dict[str, object]
 ) -> None:
     field, sentence = no(model, {**facts, "forse": True})
-    assert field == "forse"
-    assert "not permitted" in sentence
+    assert field == ""
+    assert f"{model.__name__}: no field 'forse'" in sentence
+    assert all(name in sentence for name in model.model_fields)
 
 
 @pytest.mark.parametrize(("model", "facts", "defaults"), SHORTEST, ids=IDS)
@@ -112,7 +113,8 @@ def test_each_required_field_is_asked_for_by_name(
 ) -> None:
     for name in facts:
         field, sentence = no(model, {key: value for key, value in facts.items() if key != name})
-        assert (field, sentence) == (name, "Field required")
+        assert field == ""
+        assert f"needs '{name}'" in sentence
 
 
 @pytest.mark.parametrize("site", ["Lab", "lab_1", "-lab", "lab-", "lab/1", "lab.1", "", "a" * 64, "lab\n", " lab", 7])
@@ -122,7 +124,7 @@ def test_a_bad_site_is_refused_with_what_is_allowed(
 ) -> None:
     field, sentence = no(model, {**facts, "site": site})
     assert field == "site"
-    assert ("[a-z0-9]" in sentence) or (site == 7 and "string" in sentence)
+    assert "lower-case letters, digits and inner '-'" in sentence or (site == 7 and "string" in sentence)
 
 
 @pytest.mark.parametrize("name", ["gpu 001", "gpu-001;x", "gpu[001-002]", "a,b", "-x", "", "x" * 64, "gpu-001\n", "ü"])
@@ -135,7 +137,7 @@ def test_a_name_that_slurm_would_take_for_several_or_for_none_is_refused(
 ) -> None:
     refused, sentence = no(model, {**facts, field: name})
     assert refused == field
-    assert "[A-Za-z0-9]" in sentence
+    assert "a letter or digit, then letters, digits and . _ -" in sentence
 
 
 @pytest.mark.parametrize("name", ["gpu-001", "A001", "a", "rack1.u3", "n_1", "01HZY3M5V7W8X9Y0Z1A2B3C4D5", "x" * 63])
@@ -194,8 +196,8 @@ PLAN: dict[str, object] = {"site": "lab", "verb": "drain", "selector": "all"}
         (
             resume.ResumeInput,
             {"site": "lab", "node": "n", "override": {"human": "alice"}},
-            "override.reason",
-            "Field required",
+            "override",
+            "needs 'reason'",
         ),
         (fleet_plan.FleetPlanInput, {**PLAN, "verb": "job"}, "verb", "adopt"),
         (fleet_plan.FleetPlanInput, {**PLAN, "canary": -1}, "canary", "greater than or equal to 0"),

@@ -163,6 +163,8 @@ _SYSTEM_TEXTS = (
     "Prolog error",
     "Epilog error",  # job_mgr.c
     "Duplicate jobid",  # agent.c
+    "Job env setup error",  # job_mgr.c
+    "Failed to parse dynamic_conf nodeline",  # node_mgr.c, 26.05
     "Kill task failed",  # slurm_errno.c, by job completion in proc_req.c
     "batch job complete failure",
     "POWER_DOWN_ASAP",

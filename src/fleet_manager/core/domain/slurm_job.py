@@ -150,11 +150,11 @@ def _end_of(job: SlurmJob, state: str) -> tuple[JobEnd, str]:
         return JobEnd.FAILED, f"COMPLETED, but its exit code is {_code(job)}"
     if state in _CAUSES:
         end = _ENDS[state]
-        if state == "DEADLINE" and _never_ran(job):
+        if state == "DEADLINE" and never_ran(job):
             end = JobEnd.NEVER_STARTED
         return end, f"{state}: {_CAUSES[state]}"
     if state == "CANCELLED":
-        return JobEnd.CANCELLED, "cancelled before it started" if _never_ran(job) else "cancelled while it ran"
+        return JobEnd.CANCELLED, "cancelled before it started" if never_ran(job) else "cancelled while it ran"
     if job.state_reason in NEVER_STARTS:
         return JobEnd.NEVER_STARTED, f"never started: {job.state_reason}"
     if job.state_reason in _FAULTS:
@@ -164,7 +164,7 @@ def _end_of(job: SlurmJob, state: str) -> tuple[JobEnd, str]:
     return JobEnd.FAILED, f"FAILED: exit code {_code(job)}" + (f", {job.state_reason}" if job.state_reason else "")
 
 
-def _never_ran(job: SlurmJob) -> bool:
+def never_ran(job: SlurmJob) -> bool:
     """Say whether an ended job never had a node: slurmctld sets start and end to the same moment for such a one."""
     return job.start_time is None or not job.nodes
 

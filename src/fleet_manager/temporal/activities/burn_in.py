@@ -17,7 +17,7 @@ from fleet_manager.core.clients.slurmrest.protocol import SlurmClient
 from fleet_manager.core.clients.watch import Watch
 from fleet_manager.core.domain.burn_in import BurnInPlace, evidence, job_name, job_spec, suite
 from fleet_manager.core.domain.refusal import Refusal
-from fleet_manager.core.domain.slurm_job import JobEnd, JobPhase, SlurmJob, judge, words_of_job
+from fleet_manager.core.domain.slurm_job import JobEnd, JobPhase, SlurmJob, judge, never_ran, words_of_job
 from fleet_manager.settings.site import SiteSettings
 from fleet_manager.temporal.activities.waiting import beat_while
 from fleet_manager.temporal.contracts.common import Failure, Payload
@@ -135,10 +135,12 @@ class BurnInActivities:
                 return _FORGOTTEN
             verdict = judge(job)
             seen[0] = words_of_job(job)
+            late = self.now() > params.start_by
+            if verdict.end is JobEnd.CANCELLED and late and never_ran(job):  # by our own earlier try of this wait
+                return _End(JobEnd.NEVER_STARTED, seen[0])
             if verdict.end:
                 return _End(verdict.end, verdict.why, job.return_code)
-            late = verdict.phase is JobPhase.PENDING and self.now() > params.start_by
-            return _End(JobEnd.NEVER_STARTED, seen[0]) if late else None
+            return _End(JobEnd.NEVER_STARTED, seen[0]) if late and verdict.phase is JobPhase.PENDING else None
 
         found = await self.watch.jobs.wait(params.job_id, decide, trouble)
         if found is _FORGOTTEN:

@@ -18,6 +18,9 @@ from fleet_manager.core.domain.refusal import Refusal
 
 log = logging.getLogger(__name__)
 
+MAX_SENTENCE = 2000
+"""Characters of a refusal: it may name many holds, and a failure travels through a history."""
+
 
 class Refused(Exception):
     """A domain's no, on its way out of an activity. Final: a changed fact or a human is needed."""
@@ -30,10 +33,12 @@ class Refused(Exception):
 def as_application_error(error: Exception) -> ApplicationError:
     """Map any error of an activity to what the history keeps of it."""
     if isinstance(error, ApplicationError):
+        error.__cause__ = None
+        error.__suppress_context__ = True
         return error
     if isinstance(error, Refused):
         refusal = error.refusal
-        return ApplicationError(refusal.sentence(), type=refusal.code, non_retryable=True)
+        return ApplicationError(refusal.sentence()[:MAX_SENTENCE], type=refusal.code, non_retryable=True)
     if isinstance(error, ClientError):
         return ApplicationError(
             str(error),
@@ -55,9 +60,9 @@ class _Mapping(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         try:
             return await super().execute_activity(input)
-        except (CancelledError, ApplicationError):
+        except CancelledError:
             raise
-        except (ClientError, Refused) as error:
+        except (ClientError, Refused, ApplicationError) as error:
             log.warning("%s: %s", activity.info().activity_type, error)
             raise as_application_error(error) from None
         except Exception as error:

@@ -123,8 +123,9 @@ class SlurmActivities:
             too_late=lambda: Refusal(
                 code=Failure.NOT_REGISTERED,
                 why=f"Build {params.build.build_id} has not registered as {params.node} in time: {words()}.",
-                way_out=f"Look at its console (openstack console log show {params.build.server_id}) and at slurmctld's "
-                "log, then adopt it again with force_rebuild=true.",
+                way_out=f"Look at its console (openstack console log show {params.build.server_id}), at slurmctld's "
+                "log, and at the machine's clock (a boot time before slurmctld's last word from it is not taken), "
+                "then adopt it again with force_rebuild=true.",
             ),
         )
 

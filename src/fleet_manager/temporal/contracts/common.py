@@ -7,15 +7,32 @@ id from the Temporal UI: the node's actor, not the id, is what makes two operati
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 
-SiteId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+from fleet_manager.core.domain.device import is_name, is_site_id
+
+
+def _site_id(text: str) -> str:
+    if not is_site_id(text):
+        msg = f"{text!r} is not a site's id: lower-case letters, digits and inner '-', at most 63, as in 'ams1'"
+        raise ValueError(msg)
+    return text
+
+
+def _name(text: str) -> str:
+    if not is_name(text):
+        msg = f"{text!r} is not a name: a letter or digit, then letters, digits and . _ -, at most 63, as in 'gpu-001'"
+        raise ValueError(msg)
+    return text
+
+
+SiteId = Annotated[str, AfterValidator(_site_id)]
 """A site's id: a DNS label, as it stands in queue names and workflow ids."""
-NodeName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,62})$")]
+NodeName = Annotated[str, AfterValidator(_name)]
 """A SLURM node's exact name."""
-DeviceRef = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,62})$")]
+DeviceRef = Annotated[str, AfterValidator(_name)]
 """A device's id or its name."""
 
 
@@ -23,6 +40,27 @@ class Contract(BaseModel):
     """What a person or a caller hands in: frozen; unknown fields are refused, so that a typo is no consent."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _say_what_is_allowed(cls, value: Any) -> Any:
+        """Refuse unknown and missing fields with a sentence that lists those that there are."""
+        if not isinstance(value, dict):
+            return value
+        fields = cls.model_fields
+        unknown = sorted(set(value) - set(fields))
+        missing = [name for name, field in fields.items() if field.is_required() and name not in value]
+        if unknown or missing:
+            words = [f"no field {', '.join(map(repr, unknown))}"] if unknown else []
+            words += [f"needs {', '.join(map(repr, missing))}"] if missing else []
+            optional = [name for name, field in fields.items() if not field.is_required()]
+            required = [name for name in fields if name not in optional]
+            msg = (
+                f"{cls.__name__}: {'; '.join(words)}. Required: {', '.join(required)}; "
+                f"optional: {', '.join(optional) or 'none'}."
+            )
+            raise ValueError(msg)
+        return value
 
 
 class Payload(BaseModel):

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from fleet_manager.core.domain.slurm_holds import Hold
+from fleet_manager.core.domain.slurm_holds import Hold, one_line
 from fleet_manager.temporal.contracts.adopt import AdoptProgress
 from fleet_manager.temporal.contracts.node_actor import ActorState
+
+MAX_HOLDS = 20
+"""Holds that are shown: the server takes 20 KB of details."""
 
 
 def clock(at: datetime) -> str:
@@ -18,13 +21,15 @@ def clock(at: datetime) -> str:
 
 def hold_line(hold: Hold) -> str:
     until = f", until {clock(hold.expires)}" if hold.expires else ""
-    return f"- **{hold.owner}** since {clock(hold.since)}{until}: {hold.why} (`{hold.id}`, {hold.kind})"
+    return f"- **{hold.owner}** since {clock(hold.since)}{until}: {one_line(hold.why, 200)} (`{hold.id}`, {hold.kind})"
 
 
 def actor_details(node: str, state: ActorState) -> str:
     """Return who holds and who has the node, and whether SLURM shows it."""
     lines = [f"## Node {node}", ""]
-    lines += ["Held by:", *map(hold_line, state.holds)] if state.holds else ["No hold of ours."]
+    lines += ["Held by:", *map(hold_line, state.holds[:MAX_HOLDS])] if state.holds else ["No hold of ours."]
+    if len(state.holds) > MAX_HOLDS:
+        lines.append(f"- and {len(state.holds) - MAX_HOLDS} more; the query `view` has them all")
     if state.claim:
         claim = state.claim
         lines += [

@@ -23,7 +23,9 @@ def test_there_are_histories_of_every_workflow() -> None:
 
 @pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
 async def test_a_recorded_history_replays(path: Path) -> None:
-    history = WorkflowHistory.from_json(path.stem, json.loads(path.read_text()))
+    recorded = json.loads(path.read_text())
+    started = recorded["events"][0]["workflowExecutionStartedEventAttributes"]
+    history = WorkflowHistory.from_json(started["workflowId"], recorded)
     replayer = Replayer(workflows=WORKFLOWS, data_converter=pydantic_data_converter)
     result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
     assert result.replay_failure is None

@@ -19,6 +19,7 @@ from fleet_manager.core.domain.slurm_job import JobSpec
 from fleet_manager.core.domain.slurm_node import NodeBase, NodeFlag
 from fleet_manager.temporal.contracts import node_actor
 from fleet_manager.temporal.contracts.adopt import AdoptOutcome
+from fleet_manager.temporal.contracts.common import task_queue
 
 BEFORE_TOUCH = ("claim_node",)
 AFTER_TOUCH = (
@@ -293,6 +294,113 @@ async def test_a_cancel_at_a_step_leaves_the_node_held_or_untouched(at: Bench, s
     assert [hold.kind for hold in state.holds] == ([] if step in BEFORE_TOUCH else [HoldKind.VERDICT])
 
 
+async def test_a_cancel_before_anything_was_built_opens_no_node_that_was_not_open(at: Bench) -> None:
+    """A node of an earlier life, born drained and never proven, with a user's job waiting for it."""
+    at.site.cluster.register(NODE, drained="fm:born new build", instance_id="", extra="fm_build=of-an-earlier-life")
+    job = await at.site.slurm.as_user("alice").submit(USERS_JOB)
+    at.steps.stop_before = "build_server"
+    handle = await at.start()
+    await at.steps.stopped.wait()
+    at.steps.fail["build_server"] = ApplicationError("no", "refused at once", type="Refused", non_retryable=True)
+    at.steps.go_on.set()
+    with pytest.raises(WorkflowFailureError):
+        await handle.result()
+    state = await at.actor()
+    assert NodeFlag.DRAIN in node_flags(at.site)
+    assert [hold.kind for hold in state.holds] == [HoldKind.VERDICT]
+    assert at.site.cluster.all_jobs[job.job_id].pending
+
+
+async def test_a_refusal_of_the_build_gives_a_node_in_service_back_as_it_was(at: Bench) -> None:
+    first = await at.adopt()
+    at.steps.stop_before = "build_server"
+    handle = await at.start(force_rebuild=True)
+    await at.steps.stopped.wait()
+    at.site.cloud.change(first.server_id, locked=True)
+    at.steps.go_on.set()
+    with pytest.raises(WorkflowFailureError) as error:
+        await handle.result()
+    assert isinstance(error.value.cause, ApplicationError)
+    assert error.value.cause.type == "RebuildRefused"
+    state = await at.actor()
+    assert (state.holds, state.claim) == ((), None)
+    assert state.proof is not None
+    assert in_service(at.site)
+
+
+async def test_a_build_that_was_replaced_after_its_burn_in_is_not_opened(at: Bench) -> None:
+    at.steps.stop_before = "end_gate"
+    handle = await at.start()
+    await at.steps.stopped.wait()
+    at.site.cluster.nodes[NODE].extra = "fm_build=somebody-elses-build"
+    at.steps.go_on.set()
+    with pytest.raises(WorkflowFailureError) as error:
+        await handle.result()
+    assert isinstance(error.value.cause, ApplicationError)
+    assert error.value.cause.type == "BuildReplaced"
+    nothing_open(at.site)
+    state = await at.actor()
+    assert [hold.kind for hold in state.holds] == [HoldKind.VERDICT]
+    assert state.proof is None
+
+
+async def test_a_users_job_that_got_in_before_the_reservation_is_named_and_left_alone(at: Bench) -> None:
+    at.steps.stop_before = "reserve_node"
+    handle = await at.start()
+    await at.steps.stopped.wait()
+    at.site.cluster.foreign_update(NODE, "UNDRAIN")
+    at.site.burn_in = lambda _: (timedelta(hours=1), 0)
+    job = await at.site.slurm.as_user("alice").submit(USERS_JOB)
+    await at.site.slurm.job(job.job_id)
+    at.steps.go_on.set()
+    with pytest.raises(WorkflowFailureError) as error:
+        await handle.result()
+    assert isinstance(error.value.cause, ApplicationError)
+    assert error.value.cause.type == "NodeReached"
+    assert at.site.cluster.all_jobs[job.job_id].running
+    assert at.site.cluster.resv == {}
+    await until(lambda: NodeFlag.DRAIN in node_flags(at.site), "DRAIN to be put back")
+
+
+async def test_a_drain_that_was_taken_off_before_the_reservation_is_put_back(at: Bench) -> None:
+    at.steps.stop_before = "reserve_node"
+    handle = await at.start()
+    await at.steps.stopped.wait()
+    at.site.cluster.foreign_update(NODE, "UNDRAIN")
+    at.steps.go_on.set()
+    assert (await handle.result()).outcome is AdoptOutcome.IN_SERVICE
+    assert at.steps.seen.count("reserve_node") == 2
+
+
+async def test_a_drain_taken_off_while_giving_up_is_put_back_before_the_reservation_goes(at: Bench) -> None:
+    at.site.burn_in = lambda _: (timedelta(0), 22)
+    at.steps.stop_before = "unreserve_node"
+    handle = await at.start()
+    await at.steps.stopped.wait()
+    at.site.cluster.foreign_update(NODE, "UNDRAIN")
+    at.steps.go_on.set()
+    with pytest.raises(WorkflowFailureError):
+        await handle.result()
+    nothing_open(at.site)
+
+
+async def test_a_hold_that_cannot_be_placed_leaves_the_reservation_where_it_is(at: Bench) -> None:
+    at.site.burn_in = lambda _: (timedelta(0), 22)
+    at.steps.fail["end_gate"] = ApplicationError("lost", type="ClaimLost", non_retryable=True)
+    failed = await at.fail()
+    assert "could not be held" in failed.message
+    assert f"fm_{NODE}" in at.site.cluster.resv
+
+
+@pytest.mark.parametrize("step", ["record_build", "unclaim_node"])
+async def test_what_fails_after_the_node_is_in_service_is_a_note(at: Bench, step: str) -> None:
+    at.steps.fail[step] = ApplicationError("the moon is full", type="Moon", non_retryable=True)
+    result = await at.adopt()
+    assert result.outcome is AdoptOutcome.IN_SERVICE
+    assert "the moon is full" in result.notes[0]
+    assert in_service(at.site)
+
+
 @pytest.mark.parametrize("step", CONCLUSION)
 async def test_after_the_pass_a_cancel_comes_too_late(at: Bench, step: str) -> None:
     at.steps.stop_before = step
@@ -346,6 +454,29 @@ async def test_lost_answers_of_the_peers_themselves_make_nothing_twice(at: Bench
     assert len(at.site.cloud.held) == 1
     assert len(at.site.cluster.all_jobs) == 1
     assert in_service(at.site)
+
+
+async def test_a_node_of_another_name_on_the_devices_server_is_not_built_over(at: Bench) -> None:
+    first = await at.adopt()
+    node = at.site.cluster.nodes.pop(NODE)
+    node.name = "rack7-n3"
+    at.site.cluster.nodes["rack7-n3"] = node
+    failed = await at.fail(force_rebuild=True)
+    assert failed.type == "AmbiguousNode"
+    assert "rack7-n3" in failed.message
+    assert at.site.cloud.calls.count("rebuild") == 0
+    assert first.server_id in at.site.cloud.held
+
+
+async def test_a_null_input_fails_at_once_with_what_is_missing(at: Bench) -> None:
+    handle = await at.client.start_workflow(
+        "AdoptNode", None, id=f"null-{at.site.id}", task_queue=task_queue(at.site.id)
+    )
+    with pytest.raises(WorkflowFailureError) as error:
+        await handle.result()
+    assert isinstance(error.value.cause, ApplicationError)
+    assert error.value.cause.type == "BadInput"
+    assert "site, device" in error.value.cause.message
 
 
 async def test_a_site_whose_slurm_cannot_gate_is_refused_before_anything(at: Bench) -> None:

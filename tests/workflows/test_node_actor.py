@@ -271,6 +271,41 @@ async def test_a_reaped_claim_leaves_its_gate_as_a_hold(at: Bench, node: Any) ->
         await update(at, contract.UPDATE_CLAIM, claim(1))
 
 
+async def test_a_builds_missing_pass_is_ended_by_a_human_alone(at: Bench, node: Any) -> None:
+    await update(at, contract.UPDATE_CLAIM, claim(1, gate_why="burn-in to come"))
+    await update(at, contract.UPDATE_END_GATE, contract.EndGate(claim_id=claim(1).id, why="it failed"))
+    with pytest.raises(WorkflowUpdateFailedError) as error:
+        await update(at, contract.UPDATE_END_HOLD, contract.EndHold(hold_id=claim(1).id))
+    assert isinstance(error.value.cause, ApplicationError)
+    assert error.value.cause.type == "NeedsOverride"
+    await at.actor()
+    assert drained(node)
+    await update(at, contract.UPDATE_END_HOLD, contract.EndHold(hold_id=claim(1).id, override=True))
+    await at.actor()
+    assert not drained(node)
+
+
+async def test_a_null_update_is_refused_and_harms_nothing(at: Bench, node: Any) -> None:
+    await place(at, hold(at, 1))
+    with pytest.raises(WorkflowUpdateFailedError) as error:
+        await at.actor_handle.execute_update(contract.UPDATE_CLAIM, None)
+    assert isinstance(error.value.cause, ApplicationError)
+    assert error.value.cause.type == "BadInput"
+    assert len((await at.actor()).holds) == 1
+
+
+async def test_an_actor_under_another_id_would_be_a_second_record_and_is_refused(at: Bench) -> None:
+    handle = await at.client.start_workflow(
+        contract.WORKFLOW,
+        contract.ActorInput(site=at.site.id, node=NODE),
+        id=f"typed-{at.site.id}",
+        task_queue=task_queue(at.site.id),
+    )
+    with pytest.raises(WorkflowFailureError) as error:
+        await handle.result()
+    assert contract.workflow_id(at.site.id, NODE) in str(error.value.cause)
+
+
 async def test_a_gate_is_not_ended_as_a_hold(at: Bench, node: Any) -> None:
     await update(at, contract.UPDATE_CLAIM, claim(1, gate_why="burn-in to come"))
     with pytest.raises(WorkflowUpdateFailedError):

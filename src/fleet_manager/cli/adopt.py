@@ -72,6 +72,8 @@ async def _follow(one: contract.AdoptInput, handle: WorkflowHandle[object, contr
         return False
     held = f", held by {'; '.join(result.held_by)}" if result.held_by else ""
     typer.echo(f"{one.device}: {result.outcome}{held}: server {result.server_id} ({result.way}), {result.evidence}")
+    for note in result.notes:
+        typer.echo(f"{one.device}: note: {note}", err=True)
     return True
 
 

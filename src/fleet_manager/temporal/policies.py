@@ -65,6 +65,9 @@ WAIT: Options = {
 
 
 def wait_until(seconds_left: float) -> Options:
-    """Return a wait's options: it ends itself at its deadline, Temporal five minutes later if it cannot."""
+    """Return a wait's options: it ends itself at its deadline; Temporal's own bounds only catch what cannot.
+
+    While no worker is there the deadline may pass: the wait still gets its look when one comes back.
+    """
     bound = timedelta(seconds=max(seconds_left, 0)) + timedelta(minutes=5)
-    return {**WAIT, "start_to_close_timeout": bound, "schedule_to_close_timeout": bound}
+    return {**WAIT, "start_to_close_timeout": bound, "schedule_to_close_timeout": bound + PATIENCE}

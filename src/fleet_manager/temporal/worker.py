@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pydantic import ValidationError
 from temporalio.client import Client
 from temporalio.worker import Interceptor, Worker
 
@@ -129,7 +128,7 @@ def site_activities(
         slurm_users=site.slurm_users,
         now=now,
     )
-    node = SlurmActivities(slurm=peers.slurm, watch=watch, site=site, now=now)
+    node = SlurmActivities(slurm=peers.slurm, watch=watch, actors=actors, site=site, now=now)
     burn_in = BurnInActivities(slurm=peers.slurm, watch=watch, site=site, now=now)
     server = NovaActivities(nova=peers.nova, interval=interval, now=now)
     return SiteActivities(
@@ -169,8 +168,6 @@ def site_workers(
             interceptors=[ErrorMapping(), *interceptors],
             max_concurrent_activities=100,
             graceful_shutdown_timeout=GRACE,
-            # a bad input fails at once with its sentence; without this it would hang for ever in the UI
-            workflow_failure_exception_types=[ValidationError],
         )
     ]
     if watch:

@@ -33,7 +33,6 @@ FINAL = [
     slurm.NodeBusy,
     slurm.ReservationBusy,
     slurm.ReservationExists,
-    slurm.SlurmTokenRejected,
     slurm.NotAnAdministrator,
     slurm.SubmitRefused,
     slurm.AmbiguousNode,
@@ -76,7 +75,7 @@ def test_a_no_is_final(cls: type[ClientError]) -> None:
 
 def test_every_error_is_on_one_side_and_in_these_lists() -> None:
     assert of_these_modules(classes_below(Unavailable)) == set(RETRIED)
-    assert of_these_modules(classes_below(Rejected)) == set(FINAL)
+    assert of_these_modules(classes_below(Rejected)) == {*FINAL, slurm.SlurmTokenRejected}
     assert not set(RETRIED) & set(FINAL)
 
 
@@ -151,3 +150,8 @@ def test_an_error_is_told_apart_by_class_and_never_by_text() -> None:
 def test_an_error_has_no_attribute_that_holds_a_body() -> None:
     error = Rejected("no", peer="nova", method="POST", url="http://nova/servers", status=400)
     assert set(vars(error)) == {"message", "peer", "method", "url", "status", "request_id", "code"}
+
+
+def test_a_rejected_token_is_waited_out_slowly_as_somebody_renews_it() -> None:
+    assert slurm.SlurmTokenRejected.retryable
+    assert slurm.SlurmTokenRejected.retry_after.total_seconds() == 30

@@ -14,8 +14,8 @@ from fleet_manager.core.clients.errors import AuthRejected, Unavailable
 from fleet_manager.core.clients.slurmrest.errors import (
     JobNotFound,
     NodeNotFound,
+    NotAnAdministrator,
     SlurmctldUnavailable,
-    SlurmTokenRejected,
 )
 from fleet_manager.core.clients.slurmrest.protocol import ChangeMark, NodesReading, SlurmClient
 from fleet_manager.core.clients.watch import Lane, Watch
@@ -405,7 +405,7 @@ async def test_a_look_that_failed_is_never_an_answer(singles: int) -> None:
 
 @pytest.mark.parametrize("singles", [8, 0])
 @pytest.mark.parametrize(
-    "error", [SlurmTokenRejected("expired", peer="slurmrestd"), AuthRejected("no", peer="x"), ValueError("odd")]
+    "error", [NotAnAdministrator("expired", peer="slurmrestd"), AuthRejected("no", peer="x"), ValueError("odd")]
 )
 async def test_a_final_no_and_a_fault_of_our_own_end_the_wait(singles: int, error: Exception) -> None:
     reader = Reader({"a": "up"})
@@ -419,10 +419,10 @@ async def test_a_final_no_and_a_fault_of_our_own_end_the_wait(singles: int, erro
 
 async def test_a_final_no_to_a_list_ends_every_wait() -> None:
     reader = Reader()
-    reader.failures = [SlurmTokenRejected("expired", peer="slurmrestd")]
+    reader.failures = [NotAnAdministrator("expired", peer="slurmrestd")]
     lane = reader.lane(singles=0)
     ends = await asyncio.gather(*(lane.wait(f"n{n}", anything) for n in range(20)), return_exceptions=True)
-    assert {type(end) for end in ends} == {SlurmTokenRejected}
+    assert {type(end) for end in ends} == {NotAnAdministrator}
     assert lane.waiting == 0
     assert await lane.wait("a", anything) == "(none)"
 
@@ -430,24 +430,24 @@ async def test_a_final_no_to_a_list_ends_every_wait() -> None:
 async def test_a_final_no_does_not_trip_over_a_waiter_that_was_cancelled_meanwhile() -> None:
     reader = Reader()
     reader.gate.clear()
-    reader.failures = [SlurmTokenRejected("expired", peer="slurmrestd")]
+    reader.failures = [NotAnAdministrator("expired", peer="slurmrestd")]
     lane = reader.lane(interval=LONG)
     async with waiting(lane.wait("a", anything), lane.wait("a", anything)) as (one, other), asyncio.timeout(5):
         await until(lambda: reader.in_flight == 1)
         one.cancel()
         await until(one.done)
         reader.gate.set()
-        with pytest.raises(SlurmTokenRejected):
+        with pytest.raises(NotAnAdministrator):
             await other
         assert await lane.wait("a", anything) == "(none)"
 
 
 async def test_one_things_final_no_is_not_anothers() -> None:
     reader = Reader({"b": "up"})
-    reader.failures = [SlurmTokenRejected("expired", peer="slurmrestd")]
+    reader.failures = [NotAnAdministrator("expired", peer="slurmrestd")]
     lane = reader.lane()
     bad, good = await asyncio.gather(lane.wait("a", anything), lane.wait("b", anything), return_exceptions=True)
-    assert isinstance(bad, SlurmTokenRejected)
+    assert isinstance(bad, NotAnAdministrator)
     assert good == "up"
 
 

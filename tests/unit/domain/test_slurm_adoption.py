@@ -128,6 +128,19 @@ def begins(facts: Seen, *, force: bool = False) -> bool:
 # -- the survey
 
 
+def test_a_living_node_on_a_server_that_is_not_the_devices_is_refused() -> None:
+    refusal = refused(seen(servers=()))
+    assert refusal.code == "AmbiguousNode"
+    assert "runs on server srv-1" in refusal.why
+
+
+def test_no_such_node_is_not_free_when_another_name_runs_on_the_devices_server() -> None:
+    refusal = refused(seen(node=None, elsewhere=("rack7-n3",)))
+    assert refusal.code == "AmbiguousNode"
+    assert "rack7-n3" in refusal.why
+    assert "slurm_node to rack7-n3" in refusal.way_out
+
+
 @pytest.mark.parametrize("force", [False, True])
 @pytest.mark.parametrize(
     "facts",
@@ -135,7 +148,7 @@ def begins(facts: Seen, *, force: bool = False) -> bool:
         seen(),
         seen(node=None, servers=()),  # a device that is free
         seen(node=None),
-        seen(servers=()),
+        seen(node=node(instance_id=""), servers=()),  # a node that does not say on which server it runs
         seen(node=node("DOWN")),
         seen(node=node("DOWN+NOT_RESPONDING"), servers=()),
         seen(node=node("UNKNOWN")),
@@ -262,7 +275,7 @@ def test_slurmctlds_own_drain_does_not_refuse_a_forced_rebuild(reason: str, text
     assert begins(seen(node=drained(reason, text=text)), force=True)
 
 
-@pytest.mark.parametrize("text", ["IDLE+DRAIN", "DOWN+DRAIN+NOT_RESPONDING", "DOWN+NOT_RESPONDING"])
+@pytest.mark.parametrize("text", ["DOWN+DRAIN", "DOWN+DRAIN+NOT_RESPONDING", "DOWN+NOT_RESPONDING"])
 def test_slurmctlds_own_drain_of_a_machine_that_is_gone_is_no_obstacle(text: str) -> None:
     assert begins(seen(node=drained("Not responding", text=text), servers=()))
 

@@ -99,6 +99,11 @@ NO_BIRTH = RECORD.model_copy(update={"birth_reason": None})
         (None, "", RECORD, ReasonClass.NONE),
         (OURS, "daemon", RECORD, ReasonClass.OURS),
         (OURS + " : Not responding", "root", RECORD, ReasonClass.OURS),
+        # our text with somebody's words behind it, or set by somebody who is not us
+        (OURS + " AND bob: cabinet is open", "root", RECORD, ReasonClass.FOREIGN),
+        (OURS + " : ask bob", "root", RECORD, ReasonClass.FOREIGN),
+        (OURS, "bob", RECORD.model_copy(update={"slurm_user": "daemon"}), ReasonClass.FOREIGN),
+        (OURS, "daemon", RECORD.model_copy(update={"slurm_user": "daemon"}), ReasonClass.OURS),
         # our form with an id that nobody of us gave: another satellite's, or a human's
         (render((hold(7),)), "daemon", RECORD, ReasonClass.FOREIGN),
         ("fm:alice psu swap", "daemon", RECORD, ReasonClass.FOREIGN),

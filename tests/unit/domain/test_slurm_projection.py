@@ -147,3 +147,19 @@ def test_a_build_that_did_not_register_is_named() -> None:
         record(GATE, open_for=BUILD), node("IDLE", "DRAIN", reason=BIRTH, proven=False), ReasonClass.BIRTH
     )
     assert text == "gpu-001 was registered by instance srv-0 fm_build=b-0, not by this build"
+
+
+def test_after_its_first_opening_nothing_of_slurmctld_is_cleared_and_nothing_resumed() -> None:
+    """What drains the node or sets it DOWN during the burn-in is about this very build."""
+    opened = record(GATE, open_for=BUILD, clears_system=True).model_copy(update={"opened": True})
+    assert next_write(opened, node("IDLE", "DRAIN", reason="Kill task failed"), None) is None
+    assert next_write(opened, node("DOWN", reason="Not responding"), None) is None
+    assert next_write(opened, node("IDLE", "DRAIN", reason=GATE_TEXT), None) == UNDRAIN
+
+
+def test_the_end_of_a_hold_opens_no_other_build_than_the_one_that_passed() -> None:
+    ended = record().model_copy(update={"proven": BUILD})
+    other = node("IDLE", "DRAIN", reason=ENDED_TEXT, proven=False)
+    assert next_write(ended, other, None) is None
+    assert problem_of(ended, other, ReasonClass.OURS).startswith("gpu-001 does not run the build that passed")
+    assert next_write(ended, node("IDLE", "DRAIN", reason=ENDED_TEXT), None) == UNDRAIN

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from fleet_manager.core.clients.errors import Unavailable
+from fleet_manager.core.clients.errors import ClientError
 from fleet_manager.core.clients.slurmrest.errors import JobNotFound, NodeNotFound
 from fleet_manager.core.clients.slurmrest.protocol import ChangeMark, SlurmClient
 from fleet_manager.core.domain.slurm_job import SlurmJob
@@ -183,7 +183,7 @@ def _tell_trouble(waiters: list[_Waiter[V]], error: Exception) -> None:
     """Tell a failed look: Unavailable is waited out, a final no or a fault of our own ends the wait."""
     for waiter in waiters:
         waiter.trouble[:] = [str(error)]
-        if not isinstance(error, Unavailable) and not waiter.done.done():
+        if not (isinstance(error, ClientError) and error.retryable) and not waiter.done.done():
             waiter.done.set_exception(error)
 
 

@@ -40,6 +40,8 @@ class Seen:
     ownership: Ownership
     reservations: tuple[Reservation, ...]
     now: datetime
+    elsewhere: tuple[str, ...] = ()
+    """Nodes of other names that say they run on one of the device's servers; looked for when the node is not there."""
 
 
 def survey(seen: Seen, *, claim_id: str, force_rebuild: bool) -> Refusal | None:
@@ -68,6 +70,20 @@ def _ambiguous(seen: Seen) -> Refusal | None:
             why=f"Device {seen.device} has {len(seen.servers)} servers in Nova: {ids}.",
             way_out="Find out which one is the machine and delete the other by hand; we never choose one to delete.",
         )
+    if seen.elsewhere:
+        return Refusal(
+            code="AmbiguousNode",
+            why=f"SLURM has no node {seen.node_name}, but {', '.join(seen.elsewhere)} runs on the device's server.",
+            way_out=f"Set the device's slurm_node to {seen.elsewhere[0]} in the hub, if that is its name.",
+        )
+    if seen.node is not None and _on_another_server(seen.node, seen.servers):
+        return Refusal(
+            code="AmbiguousNode",
+            why=f"Node {seen.node.name} says that it runs on server {seen.node.instance_id}, which is none of device "
+            f"{seen.device}'s in Nova.",
+            way_out="Find out whose it is: set the device's server_id in the hub, or delete that server and wait until "
+            "SLURM has noticed (the node is DOWN), then adopt again.",
+        )
     if seen.node is not None and seen.node.name != seen.node_name:
         return Refusal(
             code="AmbiguousNode",
@@ -75,6 +91,13 @@ def _ambiguous(seen: Seen) -> Refusal | None:
             way_out=f"Set the device's slurm_node to {seen.node.name} in the hub.",
         )
     return None
+
+
+def _on_another_server(node: SlurmNode, servers: Sequence[Server]) -> bool:
+    """Say whether a living node names a server that is not the device's; a dead one names what was."""
+    if not node.instance_id or node.state.dead:
+        return False
+    return node.instance_id not in {server.id for server in servers}
 
 
 def _node_state(seen: Seen) -> Refusal | None:

@@ -218,6 +218,12 @@ class Ownership(BaseModel):
     """The site's constant while the build has no verdict yet, else None."""
     slurm_users: frozenset[str] = frozenset({"slurm", "root"})
     """Who slurmctld writes reasons as: SlurmUser."""
+    slurm_user: str | None = None
+    """Whom we write reasons as; None: anybody may have."""
+
+    def may_be_ours(self, set_by: str) -> bool:
+        """Say whether a reason set by this user can be one that we wrote (slurmctld's own hand refreshes it)."""
+        return not set_by or self.slurm_user is None or set_by in {self.slurm_user, *self.slurm_users}
 
 
 def classify(reason: str | None, set_by: str, ownership: Ownership) -> ReasonClass:
@@ -231,7 +237,8 @@ def classify(reason: str | None, set_by: str, ownership: Ownership) -> ReasonCla
     if reason is None:
         return ReasonClass.NONE
     parsed = parse(reason)
-    if parsed and ownership.known_ids.intersection(parsed.short_ids):
+    untouched = parsed is not None and (not parsed.appended or is_system_text(parsed.appended))
+    if parsed and untouched and ownership.may_be_ours(set_by) and ownership.known_ids.intersection(parsed.short_ids):
         return ReasonClass.OURS
     if ownership.birth_reason and is_birth(reason, ownership.birth_reason):
         return ReasonClass.BIRTH

@@ -78,7 +78,11 @@ class HoldRecord(BaseModel):
     open_for: Build | None = None
     """Set while the gate is open: the build that may run its burn-in under our reservation."""
     clears_system: bool = False
-    """Whether the drain of slurmctld itself may be taken off while the gate is open (a new build has come)."""
+    """Whether the drain of slurmctld itself may be taken off at the gate's opening (a new build has come)."""
+    opened: bool = False
+    """Whether the gate was seen open before: what drains the node or sets it DOWN later is about this very build."""
+    proven: Build | None = None
+    """The build that has passed, if the record has one: no other is opened by the end of a hold."""
 
     @property
     def closing(self) -> tuple[Hold, ...]:
@@ -128,12 +132,13 @@ def _left_behind(now: SlurmNode, before: OpenNode | None) -> bool:
 def _open(record: HoldRecord, now: SlurmNode, whose: ReasonClass) -> NodeWrite | None:
     ours = whose in (ReasonClass.OURS, ReasonClass.BIRTH)
     if record.open_for is None:
-        return NodeWrite(state=NodeVerb.UNDRAIN) if ours else None
+        present = record.proven is None or record.proven.proven_by(now)
+        return NodeWrite(state=NodeVerb.UNDRAIN) if ours and present else None
     if not record.open_for.proven_by(now):
         return None
-    if whose is ReasonClass.SYSTEM and record.clears_system:
+    if whose is ReasonClass.SYSTEM and record.clears_system and not record.opened:
         ours = True
-    if now.state.down and (ours or whose is ReasonClass.NONE):
+    if now.state.down and not record.opened and (ours or whose is ReasonClass.NONE):
         return NodeWrite(state=NodeVerb.RESUME)
     return NodeWrite(state=NodeVerb.UNDRAIN) if ours else None
 
@@ -162,6 +167,8 @@ def problem_of(record: HoldRecord, node: SlurmNode, whose: ReasonClass) -> str:
         return "DRAIN is not set although it was asked for"
     if record.open_for and not record.open_for.proven_by(node):
         return f"{node.name} was registered by instance {node.instance_id or '(none)'} {node.extra}, not by this build"
+    if not record.closing and not record.open_for and record.proven and not record.proven.proven_by(node):
+        return f"{node.name} does not run the build that passed: instance {node.instance_id or '(none)'} {node.extra}"
     if not record.closing and node.state.drain and whose is not ReasonClass.NONE:
         by = f" (set by {node.reason_set_by})" if node.reason_set_by else ""
         return f"held by {whose}: {node.reason or 'a drain without a reason'}{by}"

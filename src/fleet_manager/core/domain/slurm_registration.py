@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from fleet_manager.core.domain.refusal import Refusal
 from fleet_manager.core.domain.slurm_cluster import Partition, Reservation
+from fleet_manager.core.domain.slurm_job import SlurmJob
 from fleet_manager.core.domain.slurm_node import Gres, NodeBase, NodeFlag, SlurmNode, parse_gres
 from fleet_manager.core.domain.slurm_projection import Build
 
@@ -168,3 +169,25 @@ def partition_problem(partitions: Sequence[Partition], name: str, node: str) -> 
     if node not in partition.nodes:
         return f"node {node} is not in partition {name}; set FLEET_SITE__BURN_IN_PARTITION or the role's features"
     return ""
+
+
+def refuse_reached(node: str, jobs: Sequence[SlurmJob]) -> Refusal | None:
+    """Return the refusal of a node that jobs have reached before its verdict (somebody took its DRAIN off), or None."""
+    if not jobs:
+        return None
+    ids = ", ".join(str(job.id) for job in jobs[:10])
+    return Refusal(
+        code="NodeReached",
+        why=f"Job(s) {ids} started on node {node} before any burn-in: somebody took its DRAIN off.",
+        way_out="The node is drained again and the jobs are left alone; adopt it once they have ended.",
+    )
+
+
+def refuse_replaced(node: SlurmNode, passed: Build) -> Refusal:
+    """Return the refusal of a node that does not run the build that passed."""
+    return Refusal(
+        code="BuildReplaced",
+        why=f"Build {passed.build_id} passed, but node {node.name} now runs instance {node.instance_id or '(none)'}, "
+        f"{node.extra or '(no build)'}: it was built anew meanwhile.",
+        way_out="Adopt it again with force_rebuild=true.",
+    )

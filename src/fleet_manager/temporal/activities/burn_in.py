@@ -24,6 +24,7 @@ from fleet_manager.temporal.contracts.common import Failure, Payload
 
 log = logging.getLogger(__name__)
 
+UNREAD = "SLURM was not read yet"
 RECORD_PATIENCE = timedelta(minutes=2)
 """How long slurmdbd may take to know of a job that slurmctld has forgotten; after that its end is lost."""
 
@@ -115,13 +116,14 @@ class BurnInActivities:
             Refused: it has not ended by the deadline although its own time limit has passed.
         """
         wanted = suite(params.suite).jobs[params.job]
-        seen = ["SLURM was not read yet"]
+        seen = [UNREAD]
         trouble: list[str] = []
         found = await beat_while(
             self._end(params, seen, trouble),
             deadline=params.end_by,
             now=self.now,
             words=lambda: f"SLURM cannot be read now: {trouble[0]}" if trouble else seen[0],
+            looked=lambda: bool(trouble) or seen[0] != UNREAD,
             too_late=lambda: Refusal(
                 code=Failure.WAIT_DEADLINE, why=f"Job {params.job_id} has no end in time: {seen[0]}."
             ),

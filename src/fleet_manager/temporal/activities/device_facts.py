@@ -72,6 +72,7 @@ class DeviceFacts:
             node: SlurmNode | None = await self.slurm.node(name)
         except NodeNotFound:
             node = None
+        servers = await self._servers(device)
         jobs = await self.slurm.jobs_on_node(node.name) if node else ()
         holds = state.holds if state else ()
         proven = bool(node and state and state.proof and state.proof.build.proven_by(node))
@@ -82,17 +83,26 @@ class DeviceFacts:
             hypervisor=device.hypervisor_hostname,
             node=node,
             jobs=tuple(job for job in jobs if is_listed(job)),
-            servers=await self._servers(device),
+            servers=servers,
+            elsewhere=await self._elsewhere(servers) if node is None else (),
             holds=holds,
             ownership=Ownership(
                 known_ids=known_ids(holds, state.ended if state else ()),
                 birth_reason=None if proven else self.site.birth_reason,
                 slurm_users=self.site.slurm_users,
+                slurm_user=self.site.slurm_user,
             ),
             reservations=await self.slurm.reservations(),
             now=self.now(),
         )
         return seen, state
+
+    async def _elsewhere(self, servers: tuple[Server, ...]) -> tuple[str, ...]:
+        """Return the nodes of any name that run on these servers: "no such node" may only mean another name."""
+        if not servers:
+            return ()
+        ids = {server.id for server in servers}
+        return tuple(node.name for node in await self.slurm.nodes() if node.instance_id in ids)
 
     async def _servers(self, device: Device) -> tuple[Server, ...]:
         """Return the servers of the device: by its tag, and the one that the hub names, wherever tags fail."""

@@ -30,15 +30,20 @@ class Refused(Exception):
         super().__init__(refusal.sentence())
 
 
-def as_application_error(error: Exception) -> ApplicationError:
-    """Map any error of an activity to what the history keeps of it."""
+REFUSED_AT_ONCE = "refused at once"
+"""Detail of a failure: the domain said no in the first attempt, so that nothing at all was done."""
+
+
+def as_application_error(error: Exception, attempt: int | None = None) -> ApplicationError:
+    """Map any error of an activity to what the history keeps of it; ATTEMPT is the one that failed, if known."""
     if isinstance(error, ApplicationError):
         error.__cause__ = None
         error.__suppress_context__ = True
         return error
     if isinstance(error, Refused):
         refusal = error.refusal
-        return ApplicationError(refusal.sentence()[:MAX_SENTENCE], type=refusal.code, non_retryable=True)
+        details = (REFUSED_AT_ONCE,) if attempt == 1 else ()
+        return ApplicationError(refusal.sentence()[:MAX_SENTENCE], *details, type=refusal.code, non_retryable=True)
     if isinstance(error, ClientError):
         return ApplicationError(
             str(error),
@@ -64,7 +69,7 @@ class _Mapping(ActivityInboundInterceptor):
             raise
         except (ClientError, Refused, ApplicationError) as error:
             log.warning("%s: %s", activity.info().activity_type, error)
-            raise as_application_error(error) from None
+            raise as_application_error(error, activity.info().attempt) from None
         except Exception as error:
             log.exception("activity %s failed in a way that is not foreseen", activity.info().activity_type)
             raise as_application_error(error) from None

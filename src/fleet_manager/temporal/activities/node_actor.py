@@ -131,7 +131,7 @@ class NodeActorActivities:
         """Give the node back and return once SLURM shows what is left."""
         request = contract.ClaimEnd(claim_id=params.claim_id, why=params.why, keep_gate=params.keep_gate)
         state = await self._update(params.site, params.node, contract.UPDATE_UNCLAIM, request, ActorState)
-        return await self._shown(params.site, params.node, state.revision)
+        return await self._shown(params.site, params.node, state.revision, settled=True)
 
     async def view(self, site: str, node: str) -> ActorState | None:
         """Return the actor's record, None when the node never had one. No activity: others of this process read it."""
@@ -143,6 +143,10 @@ class NodeActorActivities:
                 return None
             raise
         return state
+
+    async def look(self, site: str, node: str) -> None:
+        """Ask the actor to project again: what SLURM shows is not what the record says."""
+        await self.client.get_workflow_handle(contract.workflow_id(site, node)).signal(contract.SIGNAL_LOOK)
 
     async def _request(self, params: ClaimParams) -> contract.ClaimRequest:
         return contract.ClaimRequest(
@@ -178,13 +182,13 @@ class NodeActorActivities:
             raise error.cause from None  # the actor's own refusal, an ApplicationError
         return result
 
-    async def _shown(self, site: str, node: str, revision: int) -> ActorState:
-        """Wait until the actor has projected that revision. Queries add nothing to its history."""
+    async def _shown(self, site: str, node: str, revision: int, *, settled: bool = False) -> ActorState:
+        """Wait until the actor has projected that revision (or all there is). Queries add nothing to its history."""
         handle = self.client.get_workflow_handle(contract.workflow_id(site, node))
         pause = LOOK_SECONDS
         while True:
             state: ActorState = await handle.query(contract.QUERY_VIEW, result_type=ActorState)
-            if state.projected_revision >= revision:
+            if state.projected_revision >= (state.revision if settled else revision):
                 return state
             activity.heartbeat(state.trouble or "the actor is writing SLURM")
             await asyncio.sleep(pause)

@@ -23,6 +23,7 @@ from fleet_manager.temporal.contracts.common import Failure, Payload
 
 log = logging.getLogger(__name__)
 
+UNREAD = "Nova was not read yet"
 READINGS = 2
 """Readings in a row that must say done: a server that is deleted while it is built shows ACTIVE for a moment."""
 
@@ -60,12 +61,13 @@ class NovaActivities:
         Raises:
             Refused: the build failed, is lost, landed elsewhere, or is not there by the deadline.
         """
-        seen = ["Nova was not read yet"]
+        seen = [UNREAD]
         await beat_while(
             self._until_built(params, seen),
             deadline=params.deadline,
             now=self.now,
             words=lambda: seen[0],
+            looked=lambda: seen[0] != UNREAD,
             too_late=lambda: Refusal(
                 code=Failure.BUILD_FAILED,
                 why=f"Server {params.server_id} of device {params.device} is not ready in time: {seen[0]}.",

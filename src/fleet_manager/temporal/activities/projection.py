@@ -96,6 +96,7 @@ class ProjectionActivities:
             known_ids=known_ids(params.holds, params.ended),
             birth_reason=self.birth_reason if params.before_verdict else None,
             slurm_users=self.slurm_users,
+            slurm_user=self.slurm_user,
         )
         gate, problem = params.gate, ""
         if gate:
@@ -106,6 +107,8 @@ class ProjectionActivities:
             ownership=ownership,
             open_for=gate.build if gate and not problem else None,
             clears_system=bool(gate and gate.clears_system),
+            opened=bool(gate and gate.opened),
+            proven=params.proven,
         )
         return record, f"the gate stays shut: {problem}" if problem else ""
 

@@ -98,5 +98,7 @@ class AdoptResult(Payload):
     job_ids: tuple[int, ...] = ()
     evidence: str = ""
     held_by: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What could not be done after the node was in service, such as telling the hub."""
     steps: tuple[StepTime, ...] = ()
     finished_at: AwareDatetime

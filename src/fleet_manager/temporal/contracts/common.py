@@ -100,6 +100,9 @@ class Failure(StrEnum):
     BURN_IN_NEVER_STARTED = "BurnInNeverStarted"
     HOLD_ENDED = "HoldEnded"
     GATE_NOT_OPEN = "GateNotOpen"
+    NEEDS_OVERRIDE = "NeedsOverride"
+    BUILD_REPLACED = "BuildReplaced"
+    BAD_INPUT = "BadInput"
     WAIT_DEADLINE = "WaitDeadline"
 
 

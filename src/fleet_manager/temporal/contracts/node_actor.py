@@ -65,6 +65,8 @@ class Gate(Payload):
     build: Build
     reservation: str
     clears_system: bool = False
+    opened: bool = False
+    """Set by the actor once SLURM has shown the node open."""
 
 
 class ActorState(Payload):
@@ -81,6 +83,12 @@ class ActorState(Payload):
     projection: Projection | None = None
     before: OpenNode | None = None
     """What the node showed before a DRAIN of ours that is not read back yet."""
+    opened_before: HoldId | None = None
+    """The claim whose gate found the node open: only that gate may be taken down without a verdict."""
+    reopening: bool = False
+    """The next projection restores what was before a gate that is taken down: no proof is asked for."""
+    dropping: HoldId | None = None
+    """A gate that is to go once it is known whether the node was open before it."""
     trouble: str = ""
     """Why the last try to project failed, "" when it did not."""
 
@@ -146,6 +154,8 @@ class EndHold(Contract):
     """Take a hold off. One that is not there is success: the answer shows what is left."""
 
     hold_id: HoldId
+    override: bool = False
+    """Also end what a build without a pass has left (a verdict's hold): a human takes responsibility."""
 
 
 class ProjectParams(Payload):
@@ -160,3 +170,4 @@ class ProjectParams(Payload):
     """Whether the site's birth reason is ours: a gate is up."""
     before: OpenNode | None = None
     """What the node showed when it was last seen open; without it an open node is only looked at."""
+    proven: Build | None = None

@@ -12,9 +12,11 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, FailureError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
+    from pydantic import ValidationError
+
     from fleet_manager.core.domain.burn_in import Suite, Verdict, suite, verdict_of
     from fleet_manager.core.domain.slurm_projection import Build
     from fleet_manager.core.domain.slurm_registration import reservation_name
@@ -27,7 +29,7 @@ with workflow.unsafe.imports_passed_through():
     from fleet_manager.temporal.contracts.node_actor import ActorState, Proof
     from fleet_manager.temporal.workflows.adopt_steps import AdoptSteps
     from fleet_manager.temporal.workflows.headlines import adopt_details
-    from fleet_manager.temporal.workflows.outcome import failure_of
+    from fleet_manager.temporal.workflows.outcome import failure_of, given, refused_at_once
 
 T = TypeVar("T")
 
@@ -59,27 +61,31 @@ async def _tried(step: Coroutine[Any, Any, object], what: str, left: list[str]) 
     return True
 
 
-@workflow.defn(name=contract.WORKFLOW)
+# a bad input fails at once with its sentence; without the type here it would hang for ever in the UI
+@workflow.defn(name=contract.WORKFLOW, failure_exception_types=[ValidationError])
 class AdoptWorkflow:
     """See `contracts.adopt`."""
 
     @workflow.init
-    def __init__(self, params: contract.AdoptInput) -> None:
-        self._params = params
+    def __init__(self, params: contract.AdoptInput | None = None) -> None:
+        # `null` is refused by `run`: a constructor that raises leaves the SDK's own coroutine unawaited
+        self._params = params = params or contract.AdoptInput(site="missing", device="missing")
         self._id = workflow.info().first_execution_run_id
         self._do = AdoptSteps(params, self._id)
         now = workflow.now()
         self._progress = contract.AdoptProgress(phase=AdoptPhase.SURVEY, since=now, waiting_for="the survey")
         self._steps: list[contract.StepTime] = []
-        self._claimed = self._touched = False
+        self._claimed = self._touched = self._freed = False
+        self._notes: list[str] = []
 
     @workflow.query(name=contract.QUERY_PROGRESS)
     def progress(self) -> contract.AdoptProgress:
         return self._progress
 
     @workflow.run
-    async def run(self, params: contract.AdoptInput) -> contract.AdoptResult:
+    async def run(self, params: contract.AdoptInput | None = None) -> contract.AdoptResult:
         """Adopt the device, or leave the node held (or untouched) and say why."""
+        params = given(params, contract.AdoptInput)
         self._enter(AdoptPhase.SURVEY, "hub, SLURM and Nova to say whether anything stands against it")
         survey: SurveyReport | None = None
         try:
@@ -92,8 +98,8 @@ class AdoptWorkflow:
             if not isinstance(error, FailureError) and not is_cancelled_exception(error):
                 raise  # a fault of our own: the task fails and is retried by a mended worker, nothing is given up
             failure = failure_of(error)
-            if survey:
-                failure = await self._give_up(survey.node, failure)
+            if survey and not self._freed:
+                failure = await _to_its_end(self._give_up(survey.node, failure))
             if is_cancelled_exception(error):
                 raise
             raise failure from error
@@ -106,7 +112,11 @@ class AdoptWorkflow:
 
         self._enter(AdoptPhase.BUILD, "Nova to take the build")
         self._touched = True
-        built = await self._do.build(survey)
+        try:
+            built = await self._do.build(survey)
+        except ActivityError as error:
+            self._touched = not refused_at_once(error)
+            raise
         build = Build(server_id=built.server_id, build_id=built.build_id)
         self._know(server_id=built.server_id, build_id=built.build_id)
 
@@ -166,9 +176,12 @@ class AdoptWorkflow:
             passed_at=workflow.now(),
         )
         state = await self._do.end_gate(survey.node, f"burn-in {self._params.burn_in} passed", proof)
-        await self._do.unreserve(survey.node)
-        await self._do.record(survey.device_id, build, built.config_revision)
-        await self._do.unclaim(survey.node, "adopted", keep_gate=True)
+        await self._do.unreserve(survey.node, build)
+        self._freed = True  # from here on it is in service, or held by others: nothing is given up any more
+        recorded = self._do.record(survey.device_id, build, built.config_revision)
+        await _tried(recorded, "the hub does not know the build", self._notes)
+        unclaimed = self._do.unclaim(survey.node, "adopted", keep_gate=True)
+        await _tried(unclaimed, f"the claim on {survey.node} still stands", self._notes)
         held_by = await self._held_by(survey.node, state)
         self._enter(AdoptPhase.DONE, "nothing")
         outcome = AdoptOutcome.PASSED_BUT_HELD if held_by else AdoptOutcome.IN_SERVICE
@@ -214,6 +227,7 @@ class AdoptWorkflow:
             job_ids=proof.job_ids,
             evidence=words,
             held_by=held_by,
+            notes=tuple(self._notes),
             steps=tuple(self._steps),
             finished_at=workflow.now(),
         )
@@ -226,17 +240,18 @@ class AdoptWorkflow:
         if not self._claimed or failure.type == Failure.CLAIM_REFUSED:
             return failure
         self._enter(AdoptPhase.GIVING_UP, f"the node to be left {'held' if self._touched else 'as it was'}")
-        why = failure.message[:400]
+        why, name = failure.message[:400], reservation_name(node)
         left: list[str] = []
         if self._touched:
             held = await _tried(self._do.end_gate(node, why), f"node {node} could not be held", left)
             if held:
-                await _tried(self._do.unreserve(node), f"reservation {reservation_name(node)} is still there", left)
+                await _tried(self._do.unreserve(node, None), f"reservation {name} is still there", left)
             else:
-                left.append(f"reservation {reservation_name(node)} is left where it is, it keeps users off")
+                left.append(f"reservation {name}, if it was made, is left where it is and keeps users off")
         await _tried(self._do.unclaim(node, why, keep_gate=self._touched), f"the claim on {node} still stands", left)
         if not left:
             return failure
+        self._await(f"nothing; left behind: {'; '.join(left)}", None)
         return ApplicationError(f"{failure.message} Also: {'; '.join(left)}.", type=failure.type, non_retryable=True)
 
     # -- what is seen while it runs

@@ -35,9 +35,10 @@ with workflow.unsafe.imports_passed_through():
     from fleet_manager.temporal.activities.nova import NovaActivities, WaitServerParams
     from fleet_manager.temporal.activities.slurm import (
         InService,
-        NodeParams,
+        ReserveParams,
         SettleParams,
         SlurmActivities,
+        UnreserveParams,
         WaitInServiceParams,
         WaitRegisteredParams,
     )
@@ -157,7 +158,7 @@ class AdoptSteps:
         """Put the reservation on the node that lets only the burn-in in."""
         await workflow.execute_activity_method(
             SlurmActivities.reserve_node,
-            NodeParams(node=node),
+            ReserveParams(node=node, claim_id=self.id),
             summary="the reservation that lets only the burn-in in",
             **policies.SLURM_API,
         )
@@ -218,11 +219,11 @@ class AdoptSteps:
             **policies.ACTOR,
         )
 
-    async def unreserve(self, node: str) -> None:
-        """Cancel what names our reservation, and delete it."""
+    async def unreserve(self, node: str, passed: Build | None) -> None:
+        """Delete our reservation, off a node that is drained, or that still runs the build that passed."""
         await workflow.execute_activity_method(
             SlurmActivities.unreserve_node,
-            NodeParams(node=node),
+            UnreserveParams(node=node, passed=passed),
             summary="delete the reservation",
             **policies.SLURM_API,
         )

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError, CancelledError, FailureError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, FailureError, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from fleet_manager.temporal.activities.errors import REFUSED_AT_ONCE
+    from fleet_manager.temporal.contracts.common import Failure
+
+T = TypeVar("T")
 
 
 def failure_of(error: BaseException) -> ApplicationError:
@@ -20,6 +28,12 @@ def failure_of(error: BaseException) -> ApplicationError:
     return ApplicationError(str(cause), type=type(cause).__name__, non_retryable=True)
 
 
+def refused_at_once(error: ActivityError) -> bool:
+    """Say whether an activity did nothing: the domain refused in its first attempt."""
+    cause = error.cause
+    return isinstance(cause, ApplicationError) and REFUSED_AT_ONCE in cause.details
+
+
 def refuse_if_cancelled() -> None:
     """Raise when the workflow was cancelled while a step that writes was under way.
 
@@ -28,3 +42,13 @@ def refuse_if_cancelled() -> None:
     """
     if workflow.cancellation_reason() is not None:
         raise CancelledError("cancelled by hand")
+
+
+def given(value: T | None, kind: type[T]) -> T:
+    """Return an input or a message, or refuse `null` and nothing at all, which the UI sends as easily."""
+    if value is None:
+        fields = ", ".join(getattr(kind, "model_fields", ()))
+        raise ApplicationError(
+            f"{kind.__name__} is missing: give a JSON object with {fields}", type=Failure.BAD_INPUT, non_retryable=True
+        )
+    return value

@@ -15,6 +15,8 @@ Rejected                     AmbiguousNode, NotSupportedHere
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from fleet_manager.core.clients.errors import (
     AuthRejected,
     BadRequest,
@@ -78,7 +80,13 @@ class ReservationExists(Conflict):
 
 
 class SlurmTokenRejected(AuthRejected):
-    """SLURM does not accept the token, not even after it was read again."""
+    """SLURM does not accept the token, not even after it was read again.
+
+    Retried, slowly: somebody renews the token, and no running operation is worth losing for that.
+    """
+
+    retryable = True
+    retry_after = timedelta(seconds=30)
 
 
 class NotAnAdministrator(Forbidden):

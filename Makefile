@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
-LAB := PYTHONPATH=$(CURDIR)/deployment/lab $(PY)
+LAB := PYTHONPATH="$(CURDIR)/deployment/lab" $(PY)
 LAB_DIR ?= .lab/site
 LAB_ARGS ?=
 T ?=
@@ -13,10 +13,10 @@ help: ## List the targets
 
 ##@ Begin here
 .PHONY: demo test
-demo: setup ## Bring up a real site, adopt two devices, refuse a third, prove it, and take everything down
+demo: root setup ## Bring up a real site, adopt two devices, refuse a third, prove it, and take everything down
 	@$(LAB) -m fmlab.demo
 
-test: setup ## Run every test, on real servers that the tests bring up (T=path for a part)
+test: root setup ## Run every test, on real servers that the tests bring up (T=path for a part)
 ifeq ($(strip $(T)),)
 	@$(MAKE) --no-print-directory check
 	@deployment/setup/run-tests
@@ -26,10 +26,10 @@ endif
 
 ##@ The site in a box
 .PHONY: lab-up lab-down
-lab-up: setup ## Start the lab (LAB_ARGS="--suite trixie --devices 5 --strict") and say what to try next
+lab-up: root setup ## Start the lab (LAB_ARGS="--suite trixie --devices 5 --strict") and say what to try next
 	@$(LAB) -m fmlab.site up $(LAB_DIR) $(LAB_ARGS)
 
-lab-down: setup ## Stop every process of the lab (LAB_ARGS=--purge forgets its state)
+lab-down: root setup ## Stop every process of the lab (LAB_ARGS=--purge forgets its state)
 	@$(LAB) -m fmlab.site down $(LAB_DIR) $(LAB_ARGS)
 
 ##@ Quick checks, offline
@@ -80,6 +80,9 @@ histories: setup ## Record the replay histories anew, after a change of command 
 reviewable: format check ## Regenerate what is generated, then check
 
 ##@ Set-up
-.PHONY: setup
+.PHONY: root setup
+root:
+	@[ "$$(id -u)" = 0 ] || { echo "SLURM runs jobs as several users, so this needs root: sudo make $(MAKECMDGOALS)" >&2; exit 1; }
+
 setup:
 	@deployment/setup/venv

@@ -44,6 +44,9 @@ def main() -> int:
             finally:
                 step("taking the site down")
                 site_down(folder)
+    except KeyboardInterrupt:
+        print("\ndemo: interrupted; the site is down, the downloads are kept", file=sys.stderr)
+        return 130
     except LabError as error:
         print(f"\ndemo: {error}\nThe logs are in {folder}/log.", file=sys.stderr)
         return 1

@@ -132,7 +132,9 @@ class Machine:
         """Let the machine's nvidia-smi say what is in it; it has one while it runs."""
         if self.record.state == "running":
             healthy = not switches.fails_burn_in
-            self._hall.smi.describe(self.record.node, _gpus(self._hall.slurm, switches), healthy)
+            # a burn-in of a second would be over before anybody could pull the plug
+            slow = switches.reboots_in_burn_in and not self.record.rebooted
+            self._hall.smi.describe(self.record.node, _gpus(self._hall.slurm, switches), healthy, slow=slow)
 
     # ---- what it does
 

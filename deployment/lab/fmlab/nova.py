@@ -143,6 +143,10 @@ def _start_all(folder: Path, daemons: Daemons, hosts: tuple[str, ...], say: Say)
     (state / "hosts.json").write_text(json.dumps(everyone))
     say(f"keystone, glance, placement, neutron, nova with {len(everyone)} compute hosts")
     _start(daemons, layout, parts.SERVICES, everyone)
+    for cloud in ("demo-app", "ops-app"):
+        # Neutron answers the first requests after its start with an empty list, or a 500, when they come at once
+        with NovaApi(layout.clouds_yaml, cloud) as api:
+            api.get("/v2.0/networks", service="network")
 
 
 def _start(daemons: Daemons, layout: parts.Layout, services: tuple[str, ...], hosts: tuple[str, ...]) -> None:

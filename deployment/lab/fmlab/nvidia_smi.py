@@ -28,7 +28,9 @@ for argument; do
     esac
 done
 read -r health < "$facts"
-if [ "$health" != ok ]; then
+if [ "$health" = slow ]; then
+    sleep 20
+elif [ "$health" != ok ]; then
     echo "ERR!"
     exit 1
 fi
@@ -78,10 +80,12 @@ class NvidiaSmi:
         program = self.bin / "nvidia-smi"
         self._write(program, _PROGRAM.replace("@GPUS@", str(self._facts)), 0o755)
 
-    def describe(self, node: str, gpus: int, healthy: bool) -> None:
-        """Say how many GPUs a node has; not healthy makes every query fail with "ERR!"."""
+    def describe(self, node: str, gpus: int, healthy: bool, *, slow: bool = False) -> None:
+        """Say how many GPUs a node has; not healthy makes every query fail with "ERR!", slow makes it take a while."""
         lines = [f"{n} GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{node}/{n}')} NVIDIA H100 80GB HBM3" for n in range(gpus)]
-        self._write(self._facts / node, "\n".join(["ok" if healthy else "broken", *lines]) + "\n", 0o644)
+        self._write(
+            self._facts / node, "\n".join(["slow" if slow else "ok" if healthy else "broken", *lines]) + "\n", 0o644
+        )
 
     def forget(self, node: str) -> None:
         (self._facts / node).unlink(missing_ok=True)

@@ -119,10 +119,11 @@ def site_up(
         step: told each step.
 
     Raises:
-        LabError: a part did not come up; what was started is stopped again.
+        LabError: a part did not come up. What was started is stopped again, unless something ran before.
     """
     folder = folder.resolve()
     step = step or Steps()
+    ran = _refuse_another(folder, suite)
     (folder / "state").mkdir(parents=True, exist_ok=True)
     try:
         site = _servers(folder, devices, suite, database_url, step, strict=strict)
@@ -133,9 +134,22 @@ def site_up(
             start_worker(site)
             step("the site's worker runs")
     except BaseException:
-        site_down(folder)
+        if not ran:
+            site_down(folder)
         raise
     return site
+
+
+def _refuse_another(folder: Path, suite: str) -> bool:
+    """Refuse a folder of another SLURM before anything is touched; say whether something runs there."""
+    before = SlurmSite.load(folder)
+    if before is not None and before.suite != suite:
+        raise LabError(
+            f"{folder} holds a site with SLURM of {before.suite}, not {suite}: take another folder (make lab-up "
+            "LAB_DIR=.lab/other) or forget this one (make lab-down LAB_ARGS=--purge)"
+        )
+    daemons = Daemons(folder)
+    return any(map(daemons.alive, daemons.names()))
 
 
 def _servers(
@@ -227,7 +241,7 @@ def _tell(site: Site) -> None:
     env = site.dir / "state" / "env"
     print(f"""
   Temporal UI   {site.temporal.ui_url}
-  hub           {site.hub.url}/docs
+  hub           {site.hub.url}/openapi.json
   slurmrestd    {site.slurm.url}
   Nova          {site.nova.compute_url}
   clouds.yaml   {site.nova.clouds_yaml} (clouds admin, demo, demo-app, ops-app)

@@ -7,12 +7,14 @@ from typing import Annotated
 from urllib.parse import quote
 
 import typer
+from pydantic import ValidationError
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 
+from fleet_manager.cli.told import told
 from fleet_manager.settings.temporal import TemporalSettings
-from fleet_manager.temporal.client import connect
+from fleet_manager.temporal.client import connect, is_served
 from fleet_manager.temporal.contracts import adopt as contract
 from fleet_manager.temporal.contracts.common import task_queue
 
@@ -30,16 +32,23 @@ def adopt(
             contract.AdoptInput(site=site, device=device, burn_in=burn_in, force_rebuild=force_rebuild)
             for device in devices
         ]
-    except ValueError as error:
-        typer.echo(str(error), err=True)
+    except ValidationError as error:
+        for item in error.errors(include_url=False):
+            typer.echo(item["msg"].removeprefix("Value error, "), err=True)
         raise typer.Exit(2) from None
-    if not asyncio.run(_adopt_all(inputs, wait=wait)):
+    with told():
+        passed = asyncio.run(_adopt_all(inputs, wait=wait))
+    if not passed:
         raise typer.Exit(1)
 
 
 async def _adopt_all(inputs: list[contract.AdoptInput], *, wait: bool) -> bool:
     settings = TemporalSettings()
     client = await connect(settings)
+    for site in {one.site for one in inputs}:
+        if not await is_served(client, task_queue(site)):
+            typer.echo(f"no worker serves site {site}: start one there, or correct --site", err=True)
+            raise typer.Exit(2)
     handles = [await _start(client, one) for one in inputs]
     for one, handle in zip(inputs, handles, strict=True):
         typer.echo(f"{one.device}: {link(settings, handle.id)}")

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from rich.console import Console
 from rich.table import Table
 
+from fleet_manager.cli.told import told
 from fleet_manager.core.clients.fleet_manager import FleetManagerClient
 from fleet_manager.core.clients.oauth import PrivateKeyJwtAuth
 from fleet_manager.core.domain.device import Device
@@ -29,7 +30,8 @@ def list_devices(
     as_json: Annotated[bool, typer.Option("--json", help="For programs: everything that the hub says.")] = False,
 ) -> None:
     """List the devices of a site."""
-    found = asyncio.run(_read(site))
+    with told():
+        found = asyncio.run(_read(site))
     if as_json:
         typer.echo(TypeAdapter(tuple[Device, ...]).dump_json(found, indent=2).decode())
         return

@@ -6,6 +6,7 @@ import asyncio
 
 import typer
 
+from fleet_manager.cli.told import told
 from fleet_manager.settings.temporal import TemporalSettings
 from fleet_manager.temporal.client import prepare_namespace
 
@@ -21,7 +22,8 @@ def temporal() -> None:
 def bootstrap() -> None:
     """Make the namespace and the search attributes that are missing. Safe to repeat."""
     settings = TemporalSettings()
-    made = asyncio.run(prepare_namespace(settings))
+    with told():
+        made = asyncio.run(prepare_namespace(settings))
     for what in made:
         typer.echo(f"made {what}")
     if not made:

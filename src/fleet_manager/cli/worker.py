@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fleet_manager.cli.told import told
 from fleet_manager.settings.clients.fleet_manager import FleetManagerSettings
 from fleet_manager.settings.clients.nova import NovaSettings
 from fleet_manager.settings.clients.onepassword import OnePasswordSettings
@@ -29,7 +30,8 @@ def run_worker(
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for noisy in ("httpx", "httpcore", "keystoneauth", "openstack", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    asyncio.run(_serve(watch=watch))
+    with told():
+        asyncio.run(_serve(watch=watch))
 
 
 async def _serve(*, watch: bool) -> None:

@@ -9,9 +9,14 @@ from datetime import timedelta
 from typing import TypeVar
 
 from google.protobuf.duration_pb2 import Duration
-from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.enums.v1 import IndexedValueType, TaskQueueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, RegisterNamespaceRequest
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import (
+    DescribeNamespaceRequest,
+    DescribeTaskQueueRequest,
+    RegisterNamespaceRequest,
+)
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError, RPCStatusCode
@@ -33,6 +38,18 @@ async def connect(settings: TemporalSettings, *, identity: str | None = None) ->
     return await Client.connect(
         settings.address, namespace=settings.namespace, data_converter=pydantic_data_converter, identity=identity
     )
+
+
+async def is_served(client: Client, queue: str) -> bool:
+    """Say whether a worker polls this queue for workflows (it polls at least once a minute, the server keeps five)."""
+    seen = await client.workflow_service.describe_task_queue(
+        DescribeTaskQueueRequest(
+            namespace=client.namespace,
+            task_queue=TaskQueue(name=queue),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+        )
+    )
+    return bool(seen.pollers)
 
 
 async def prepare_namespace(settings: TemporalSettings) -> list[str]:

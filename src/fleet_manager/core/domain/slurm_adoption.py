@@ -165,7 +165,7 @@ def _held_in_slurm(seen: Seen, node: SlurmNode, *, force_rebuild: bool) -> Refus
         return Refusal(
             code="NodeDrainedBySlurm",
             why=f"Node {seen.node_name} is {done} by slurmctld itself: {node.reason}.",
-            way_out="If a new build is the cure, adopt it with force_rebuild=true; else mend it and resume it.",
+            way_out="If a new build is the cure, adopt it with --force-rebuild; else mend it and resume it.",
         )
     return None
 

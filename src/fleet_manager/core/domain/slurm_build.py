@@ -170,7 +170,7 @@ def refuse_build(state: BuildState, device: str, server_id: str) -> Refusal | No
             return Refusal(
                 code="BuildFailed",
                 why=f"Server {server_id} of device {device} was not built: {reason}.",
-                way_out=f"See `openstack server show {server_id}`; mend the cause, then adopt with force_rebuild=true.",
+                way_out=f"See `openstack server show {server_id}`; mend the cause, then adopt with --force-rebuild.",
             )
         case Lost(reason=reason):
             return Refusal(

@@ -78,7 +78,7 @@ def refuse_machine(node: SlurmNode, expected: Expectation) -> Refusal | None:
     return Refusal(
         code="IncompleteMachine",
         why=f"Node {node.name} registered with less than promised: {'; '.join(short)}.",
-        way_out="Repair the machine (or correct the configuration), then adopt it again with force_rebuild=true.",
+        way_out="Repair the machine (or correct the configuration), then adopt it again with --force-rebuild.",
     )
 
 
@@ -189,5 +189,5 @@ def refuse_replaced(node: SlurmNode, passed: Build) -> Refusal:
         code="BuildReplaced",
         why=f"Build {passed.build_id} passed, but node {node.name} now runs instance {node.instance_id or '(none)'}, "
         f"{node.extra or '(no build)'}: it was built anew meanwhile.",
-        way_out="Adopt it again with force_rebuild=true.",
+        way_out="Adopt it again with --force-rebuild.",
     )

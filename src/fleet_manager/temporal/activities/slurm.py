@@ -156,7 +156,7 @@ class SlurmActivities:
                 why=f"Build {params.build.build_id} has not registered as {params.node} in time: {words()}.",
                 way_out=f"Look at its console (openstack console log show {params.build.server_id}), at slurmctld's "
                 "log, and at the machine's clock (a boot time before slurmctld's last word from it is not taken), "
-                "then adopt it again with force_rebuild=true.",
+                "then adopt it again with --force-rebuild.",
             ),
         )
 

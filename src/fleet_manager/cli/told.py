@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from fleet_manager.core.clients.errors import ClientError
 from fleet_manager.settings.temporal import TemporalSettings
 
-
 PREFIXES = {
     "FleetManagerSettings": "FLEET_MANAGER__",
     "SlurmSettings": "FLEET_SLURM__",
@@ -31,11 +30,6 @@ def told() -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        prefix = {
-            "FleetManagerSettings": "FLEET_MANAGER__",
-            "SlurmSettings": "FLEET_SLURM__",
-            "SiteSettings": "FLEET_SITE__",
-        }
         for item in error.errors(include_url=False, include_input=False):
             name = PREFIXES.get(error.title, f"{error.title}: ") + "__".join(str(part).upper() for part in item["loc"])
             typer.echo(f"{name}: {item['msg']}", err=True)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -271,6 +274,25 @@ async def test_an_input_for_another_site_fails_at_once_and_says_where_it_belongs
         await handle.result()
     assert getattr(error.value.cause, "type", "") == "WrongSite"
     assert "fleet-slurm/mars" in str(error.value.cause)
+
+
+def test_the_command_line_says_that_nobody_serves_a_site_instead_of_waiting(running_site: RunningSite) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "fleet_manager.cli.main", "adopt", "gpu-001", "--site", "moon"],
+        env={"PATH": os.defpath, **running_site.site.env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no worker serves site moon" in done.stderr
+
+
+async def test_no_input_at_all_fails_at_once(running_site: RunningSite) -> None:
+    handle = await running_site.client.start_workflow(adopt.WORKFLOW, id="no-input", task_queue=f"fleet-slurm/{SITE}")
+    with pytest.raises(WorkflowFailureError) as error:
+        await handle.result()
+    assert "give a JSON object with site, device" in str(error.value.cause)
 
 
 async def test_a_bad_input_fails_at_once_with_what_is_allowed(running_site: RunningSite) -> None:

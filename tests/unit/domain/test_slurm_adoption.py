@@ -266,7 +266,7 @@ def test_slurmctlds_own_drain_refuses_a_leave_and_says_what_to_do(reason: str) -
     refusal = refused(seen(node=drained(reason)))
     assert refusal.code == "NodeDrainedBySlurm"
     assert refusal.why == f"Node gpu-001 is drained by slurmctld itself: {reason}."
-    assert "force_rebuild=true" in refusal.way_out
+    assert "--force-rebuild" in refusal.way_out
 
 
 @pytest.mark.parametrize("reason", SYSTEM_TEXTS)
@@ -667,7 +667,7 @@ def short(there: SlurmNode, **promised: object) -> str:
     if refusal is None:
         return ""
     assert refusal.code == "IncompleteMachine"
-    assert "force_rebuild=true" in refusal.way_out
+    assert "--force-rebuild" in refusal.way_out
     words = refusal.why.removeprefix("Node gpu-001 registered with less than promised: ").removesuffix(".")
     assert words, "a refusal that says nothing"
     return words

@@ -145,7 +145,7 @@ async def test_each_answer_is_its_error(
         with pytest.raises(kind) as caught:
             await ASK[ask](client)
     assert type(caught.value) is kind
-    assert caught.value.retryable is issubclass(kind, tree.Unavailable)
+    assert caught.value.retryable is issubclass(kind, (tree.Unavailable, slurm.SlurmTokenRejected))
     if codes:
         assert f"complaint {codes[0]}" in caught.value.message
         assert caught.value.code == codes[0]

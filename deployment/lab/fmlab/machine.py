@@ -32,7 +32,7 @@ from fmlab.systemd import environment_file, split_words
 
 # slurmctld takes no notice of a reboot that ends in the second of its last word from the node
 _RESTART_S = 3.0
-_REBUILD_S = 2.0  # at least, between two starts of one machine: see _start_slurmd
+_REBUILD_S = 2.5  # at least, between a machine's end and its next start: see _start_slurmd
 _LOOK_FOR_JOBS_S = 0.5  # while a switch wants a reboot under a job: it takes a walk over /proc
 _START = (("systemctl", "start", "slurmd"), ("systemctl", "restart", "slurmd"))
 _ENABLE = (("systemctl", "enable", "--now", "slurmd"), ("systemctl", "--now", "enable", "slurmd"))
@@ -104,6 +104,7 @@ class Machine:
                 stop_processes(steps, patience_s=0)
             self._hall.smi.forget(self.record.node)
         if process is not None:
+            self._hall.remember("stops", self.record.name, str(time.time()))
             self._say("is off")
         if self._folder.exists():
             self._save(replace(self.record, state="off", due=0.0))
@@ -150,10 +151,10 @@ class Machine:
             self._note("bare", "its user-data starts nothing")
 
     def _start_slurmd(self, switches: Switches) -> None:
-        # slurmctld takes a new instance id and extra only with another start time, which it counts in whole seconds: a
-        # machine that is built anew within one second, which no real one is, would keep those of the build before
-        last = float(self._hall.recall("starts").get(self.record.name, "0"))
-        wait = max(switches.boots_late, last + _REBUILD_S - time.time())
+        # slurmctld takes a new instance id and extra only with a boot time after its last word from the node
+        # (node_mgr.c), in whole seconds: a machine that is back within one, which no real one is, keeps the old ones
+        off = float(self._hall.recall("stops").get(self.record.name, "0"))
+        wait = max(switches.boots_late, off + _REBUILD_S - time.time())
         if wait > 0:
             self._start_later(wait)
         else:
@@ -181,7 +182,6 @@ class Machine:
         (slurm.places.public / "spool" / options.node).mkdir(parents=True)
         env = slurm.process_env | {"SLURM_CONF": str(conf)}
         self._daemons.start(self._daemon, command(options, hardware, slurm.sbin), env=env)
-        hall.remember("starts", self.record.name, str(time.time()))
         self._save(replace(self.record, state="running", node=options.node, due=0.0))
         self.show_gpus(switches)
         self._say(f"starts the slurmd of node {options.node}")

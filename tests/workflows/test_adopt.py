@@ -401,6 +401,13 @@ async def test_what_fails_after_the_node_is_in_service_is_a_note(at: Bench, step
     assert in_service(at.site)
 
 
+async def test_whether_a_passed_node_takes_jobs_may_be_unknown_and_is_said_as_that(at: Bench) -> None:
+    at.steps.fail["wait_in_service"] = ApplicationError("the moon is full", type="Moon", non_retryable=True)
+    result = await at.adopt()
+    assert (result.outcome, result.held_by) == (AdoptOutcome.PASSED_BUT_HELD, ("the moon is full",))
+    assert in_service(at.site)
+
+
 @pytest.mark.parametrize("step", CONCLUSION)
 async def test_after_the_pass_a_cancel_comes_too_late(at: Bench, step: str) -> None:
     at.steps.stop_before = step

@@ -320,7 +320,8 @@ async def test_a_404_of_a_tag_that_is_gone_already_is_no_error(script: Script, n
     script.on("GET", f"/v2.1/servers/{ID}", Answer(200, {"server": server}))
     gone = {"itemNotFound": {"code": 404, "message": f"Instance {ID} has no tag 'fm-build-1'"}}
     script.on("DELETE", f"/v2.1/servers/{ID}/tags/fm-build-1", Answer(404, gone))
-    await nova.settle_tags(ID, "x", "2")
+    settled = await nova.settle_tags(ID, "x", "2")
+    assert settled.id == ID
 
 
 @pytest.mark.parametrize("status", [400, 403, 409, 500, 503, 418])

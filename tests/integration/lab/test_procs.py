@@ -110,6 +110,7 @@ with guarded(["touch", {str(mark)!r}]):
 """
     subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(LAB)}, timeout=30)
     wait_for(mark.exists, 5, "the guard to clean up")
+    assert mark.read_text() == ""
 
 
 def test_waiting_in_vain_says_how_long_and_for_what() -> None:

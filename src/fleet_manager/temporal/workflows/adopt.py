@@ -23,6 +23,7 @@ with workflow.unsafe.imports_passed_through():
     from fleet_manager.temporal import search_attributes
     from fleet_manager.temporal.activities.adoption import BuildReport, SurveyReport
     from fleet_manager.temporal.activities.burn_in import JobReport
+    from fleet_manager.temporal.activities.slurm import InService
     from fleet_manager.temporal.contracts import adopt as contract
     from fleet_manager.temporal.contracts.adopt import AdoptOutcome, AdoptPhase
     from fleet_manager.temporal.contracts.common import Failure, Verb
@@ -190,7 +191,10 @@ class AdoptWorkflow:
 
     async def _held_by(self, node: str, state: ActorState) -> tuple[str, ...]:
         """Return who still keeps jobs off: our holds by owner, else what SLURM shows."""
-        service = await self._do.wait_in_service(node)
+        try:
+            service = await self._do.wait_in_service(node)
+        except FailureError as error:  # it has passed all the same: what is not known is said as that
+            service = InService(schedulable=False, state="unknown", why_not=(failure_of(error).message,))
         if state.holds:
             return tuple(f"{hold.owner}: {hold.why}" for hold in state.holds)
         if service.schedulable:
